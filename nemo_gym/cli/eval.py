@@ -1,0 +1,135 @@
+"""`gym eval`: run agents on tasks, prepare benchmarks, and compute metrics from what was recorded."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nemo_gym.cli.dispatch import typed
+from nemo_gym.errors import UsageError
+
+if TYPE_CHECKING:
+    from nemo_gym.cli.command_configs import PrepareBenchmarkConfig as PrepareBenchmarkConfig
+
+_EXAMPLE = "gym eval run --resources-server mcqa --output results/mcqa.jsonl --limit 5"
+TERMINATED_EXIT_CODE, INTERRUPTED_EXIT_CODE = 75, 130
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PrepareBenchmarkConfig":
+        from nemo_gym.cli.command_configs import PrepareBenchmarkConfig
+
+        return PrepareBenchmarkConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@contextmanager
+def _exit_codes_of_signals() -> Iterator[None]:
+    """Let a signal that arrives while nothing is collected yet end the run with the code that says so."""
+    from nemo_gym.launch.signals import StopRequested, stop_signals
+
+    try:
+        with stop_signals():
+            yield
+    except StopRequested as stop:
+        code = INTERRUPTED_EXIT_CODE if stop.signum == signal.SIGINT else TERMINATED_EXIT_CODE
+        raise SystemExit(code) from None
+
+
+def e2e_rollout_collection() -> None:
+    """Choose the rows, start the servers, collect, score, and stop the servers, whatever happened."""
+    from nemo_gym.cli.composing import while_the_fork_server_imports
+
+    with _exit_codes_of_signals(), while_the_fork_server_imports():
+        _serve_and_collect()
+
+
+def _serve_and_collect() -> None:
+    from nemo_gym.cli import env
+    from nemo_gym.cli.composing import with_default_model
+    from nemo_gym.cli.server_warnings import WarningsOnly
+    from nemo_gym.cli.utils import is_verbose
+    from nemo_gym.config.errors import NoServerInstancesError
+    from nemo_gym.global_config import GlobalConfigDictParser, GlobalConfigDictParserConfig
+    from nemo_gym.rollout_collection import EvalRunConfig, prepare_collection, run_collection
+
+    config = with_default_model()
+    wanted = EvalRunConfig.model_validate(config)
+    try:
+        GlobalConfigDictParser().raise_on_no_server_instances(config)
+    except NoServerInstancesError as error:
+        raise UsageError(f"{error} Example: {_EXAMPLE}") from None
+    prepared = prepare_collection(wanted, config)
+    helper = env.RunHelper(server_output=sys.stdout if is_verbose() else WarningsOnly(sys.stderr))
+    helper.start(GlobalConfigDictParserConfig())
+    try:
+        if not config.get("dry_run"):
+            run_collection(prepared, config, argv=typed or None)
+    finally:
+        helper.shutdown()
+
+
+def collect_rollouts() -> None:
+    """Collect against the servers that already run, and score."""
+    from nemo_gym.cli.composing import without_model
+    from nemo_gym.rollout_collection import EvalRunConfig, collect_from_running_servers
+
+    with _exit_codes_of_signals():
+        collect_from_running_servers(EvalRunConfig.model_validate(without_model()), argv=typed or None)
+
+
+def aggregate_rollouts() -> None:
+    """Merge result files and compute their metrics on the running servers."""
+    import asyncio
+
+    from nemo_gym.cli.composing import without_model
+    from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutAggregationHelper
+
+    config = RolloutAggregationConfig.model_validate(without_model())
+    with _exit_codes_of_signals():
+        asyncio.run(RolloutAggregationHelper().run_from_config(config))
+
+
+def reward_profile() -> None:
+    """Write rewards and pass rates per task, per agent and per repeat beside a run's results."""
+    from nemo_gym.cli.command_configs import RewardProfileConfig
+    from nemo_gym.cli.composing import without_model
+    from nemo_gym.results.profile import profile
+
+    config = RewardProfileConfig.model_validate(without_model())
+    files = profile(
+        Path(config.materialized_inputs_jsonl_fpath), Path(config.rollouts_jsonl_fpath), config.allow_partial_rollouts
+    )
+    for name, count in files.completion.items():
+        print(f"{name}: {count}")
+    print(f"Profiling outputs:\n{files.reward_profiling}\n{files.agent_metrics}\n{files.repeat_level_metrics}")
+
+
+def prepare_benchmark() -> None:
+    """Run the scripts that write the rows of the chosen benchmarks."""
+    from tqdm import tqdm
+
+    from nemo_gym.cli.command_configs import PrepareBenchmarkConfig
+    from nemo_gym.cli.composing import without_model
+    from nemo_gym.cli.preparation import preparations, prepare_all
+    from nemo_gym.config.instances import server_instances
+
+    config = without_model()
+    wanted = PrepareBenchmarkConfig.model_validate(config)
+    chosen = preparations(server_instances(config))
+    if wanted.use_cached_prepared_benchmarks:
+        for preparation in filter(lambda preparation: preparation.is_done, chosen):
+            print(f"{preparation.dataset}: using {preparation.rows}, which is there already.")
+        chosen = [preparation for preparation in chosen if not preparation.is_done]
+    if not chosen:
+        return
+    done = prepare_all(chosen, wanted.prepare_script_args, wanted.num_prepare_benchmark_processes)
+    for preparation, path in tqdm(done, total=len(chosen), desc="Preparing"):
+        tqdm.write(f"{preparation.dataset} of {preparation.instance}:\n  {path}", file=sys.stdout)
+
+
+def list_benchmarks() -> NoReturn:
+    """List the benchmarks."""
+    raise UsageError("`gym list benchmarks` is not available yet in this version.")

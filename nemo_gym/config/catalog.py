@@ -1,0 +1,83 @@
+"""The names under which components can be found, as far as selecting and suggesting them goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nemo_gym.config.errors import ConfigError
+from nemo_gym.config.roots import component_search_roots
+from nemo_gym.config.yaml_files import load_yaml_mapping
+
+TOMBSTONE_FILE_NAME = ".nemo_gym_tombstone"
+
+
+def component_names(folder: str) -> list[str]:
+    """Folders that hold at least one YAML file, below one kind of component in any root."""
+    names = {
+        child.name
+        for tree in _trees(folder)
+        for child in tree.iterdir()
+        if child.is_dir() and not _is_hidden(child) and (any(child.glob("*.yaml")) or any(child.glob("configs/*.yaml")))
+    }
+    return sorted(names)
+
+
+def config_stems(folder: str, name: str, subfolder: str = "") -> list[str]:
+    """The flavors of one component: names of its config files, without manifests."""
+    return sorted({path.stem for tree in _trees(folder) for path in _configs(tree / name / subfolder, "*.yaml")})
+
+
+def benchmark_names() -> list[str]:
+    """Every benchmark's name: the folder of a `config.yaml`, else the file's path below `benchmarks/` without suffix.
+
+    A file is a benchmark when its own text declares exactly one data set of type `benchmark`.
+    """
+    names = {
+        _benchmark_name(path.relative_to(tree))
+        for tree in _trees("benchmarks")
+        for path in _configs(tree, "**/*.yaml")
+        if declared_benchmarks(path) == 1
+    }
+    return sorted(names)
+
+
+def group_members(value: str) -> list[str]:
+    """The benchmarks below a folder that is none itself."""
+    return [name for name in benchmark_names() if name.startswith(f"{value}/")]
+
+
+def declared_benchmarks(path: Path) -> int:
+    """How many data sets of type `benchmark` a config file's own text declares; 0 for a file that can't be read."""
+    try:
+        config = load_yaml_mapping(path)
+    except ConfigError:
+        return 0
+    return sum(1 for dataset in _datasets(config) if dataset.get("type") == "benchmark")
+
+
+def _trees(folder: str) -> list[Path]:
+    return [root / folder for root in component_search_roots() if (root / folder).is_dir()]
+
+
+def _configs(folder: Path, pattern: str) -> Iterator[Path]:
+    for path in sorted(folder.glob(pattern)):
+        if path.name != "manifest.yaml" and not _is_hidden(path.parent):
+            yield path
+
+
+def _is_hidden(folder: Path) -> bool:
+    return (folder / TOMBSTONE_FILE_NAME).exists()
+
+
+def _benchmark_name(relative: Path) -> str:
+    return relative.parent.as_posix() if relative.stem == "config" else relative.with_suffix("").as_posix()
+
+
+def _datasets(value: object) -> Iterator[dict[str, object]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "datasets" and isinstance(item, list):
+                yield from (dataset for dataset in item if isinstance(dataset, dict))
+            else:
+                yield from _datasets(item)

@@ -1,0 +1,88 @@
+"""Asking a judge model from a verifier, and telling a judge that failed from an answer that is wrong."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from starlette.responses import JSONResponse
+
+from nemo_gym.failure_kinds import JUDGE_FAILED
+from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
+
+__all__ = ["JudgeError", "call_judge", "judge_failsafe", "reraise_judge_errors"]
+
+MAX_REASON_CHARS = 2_000
+
+ResponseT = TypeVar("ResponseT", bound=BaseModel)
+T = TypeVar("T")
+
+
+class JudgeError(Exception):
+    """The judge could not be asked: the rollout is unmeasured, not wrong."""
+
+
+async def reraise_judge_errors(coro: Awaitable[T]) -> T:
+    """Await a call to a judge; whatever it raises becomes a JudgeError with the error's type and text."""
+    try:
+        return await coro
+    except Exception as error:
+        raise JudgeError(f"{type(error).__name__}: {error}") from error
+
+
+async def call_judge(
+    server_client: ServerClient, *, server_name: str, url_path: str, json: Any, response_model: type[ResponseT]
+) -> ResponseT:
+    """Post to a judge's server and validate its answer; any failure is a JudgeError.
+
+    An answer that arrives but says nothing usable is the verifier's business.
+    """
+
+    async def call() -> ResponseT:
+        response = await server_client.post(server_name=server_name, url_path=url_path, json=json)
+        await raise_for_status(response)
+        return response_model.model_validate(await get_response_json(response))
+
+    return await reraise_judge_errors(call())
+
+
+def judge_failsafe(verify_fn: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Wrap a `/verify` handler so that a JudgeError answers 200 with a masked, unmeasured result.
+
+    The wrapper keeps the handler's signature. Raises RuntimeError when a JudgeError comes from a handler without a
+    verify request among its arguments.
+    """
+
+    @functools.wraps(verify_fn)
+    async def verify(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = verify_fn(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+        except JudgeError as error:
+            return JSONResponse(_unmeasured(_verify_request(args, kwargs, error), str(error)))
+
+    return verify
+
+
+def _verify_request(args: tuple[Any, ...], kwargs: dict[str, Any], error: JudgeError) -> Any:
+    candidates = [kwargs["body"]] if "body" in kwargs else [*args, *kwargs.values()]
+    for candidate in candidates:
+        if hasattr(candidate, "model_dump") and hasattr(candidate, "response"):
+            return candidate
+    raise RuntimeError("a judge failed in a verify handler that was given no verify request") from error
+
+
+def _unmeasured(body: Any, reason: str) -> dict[str, Any]:
+    fields: dict[str, Any] = body.model_dump(mode="json")
+    instance_config = fields.get("instance_config")
+    return {
+        **fields,
+        "reward": 0.0,
+        "mask_sample": True,
+        "failure_kind": JUDGE_FAILED,
+        "failure_reason": reason[:MAX_REASON_CHARS],
+        "instance_config": {**(instance_config if isinstance(instance_config, dict) else {}), "mask_sample": True},
+        "_ng_failure_class": JUDGE_FAILED,
+        "_ng_failure_judge_error": reason,
+    }

@@ -1,0 +1,137 @@
+"""Waiting for the model endpoints that the model servers of a run will call."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from nemo_gym.config.errors import ConfigError
+from nemo_gym.config.keys import MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME, RESPONSES_API_MODELS
+
+PROBE_SECONDS = 5.0
+PROBE_EVERY_SECONDS = 3.0
+REPORT_EVERY_SECONDS = 10.0
+_URL_SUFFIX = "base_url"
+_PROBES_AT_ONCE = 16
+
+State = Literal["up", "down", "unknown host"]
+
+
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """A URL and the config keys that name it."""
+
+    url: str
+    keys: tuple[str, ...]
+
+    @property
+    def probe_url(self) -> str:
+        bare = self.url.rstrip("/")
+        return f"{bare}/models" if bare.endswith("/v1") else self.url
+
+    def describe(self) -> str:
+        return f"{self.url} (from {', '.join(self.keys)})"
+
+
+def model_endpoints(config: Mapping[str, Any]) -> list[ModelEndpoint]:
+    """Every `…base_url` of every model server in a resolved config; a URL counts once, whatever its final slash."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for key, url in _urls(config):
+        found.setdefault(url.rstrip("/"), (url, []))[1].append(key)
+    return [ModelEndpoint(url, tuple(keys)) for url, keys in found.values()]
+
+
+def probe(endpoint: ModelEndpoint, seconds: float = PROBE_SECONDS) -> State:
+    """Whether something answers: any HTTP status and any TLS failure count."""
+    opener = urllib.request.build_opener(*_no_proxy(endpoint.probe_url))
+    try:
+        with opener.open(endpoint.probe_url, timeout=seconds):
+            return "up"
+    except urllib.error.HTTPError as error:
+        error.close()
+        return "up"
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLError):
+            return "up"
+        return "unknown host" if isinstance(error.reason, socket.gaierror) else "down"
+    except http.client.HTTPException:
+        return "up"
+    except (OSError, ValueError):
+        return "down"
+
+
+@dataclass
+class EndpointWait:
+    """`pause(seconds)` waits between rounds, and raises when the run has to end; `redact` cleans what is shown."""
+
+    report: Callable[[str], None]
+    pause: Callable[[float], None]
+    redact: Callable[[str], str] = str
+
+    def wait(self, endpoints: Iterable[ModelEndpoint], timeout: float) -> None:
+        """Return when every endpoint answered. Raises ConfigError naming the silent ones after `timeout` seconds."""
+        waiting = list(endpoints)
+        started = time.monotonic()
+        deadline, report_at = started + timeout, started + REPORT_EVERY_SECONDS
+        pool = ThreadPoolExecutor(_PROBES_AT_ONCE, thread_name_prefix="gym-endpoint")
+        try:
+            while waiting:
+                limit = max(0.1, min(PROBE_SECONDS, deadline - time.monotonic()))
+                states = dict(zip(waiting, pool.map(partial(probe, seconds=limit), waiting), strict=True))
+                self._name_unknown_hosts(states)
+                waiting = [endpoint for endpoint in waiting if states[endpoint] == "down"]
+                now = time.monotonic()
+                if waiting and now >= deadline:
+                    raise self._silent(waiting, timeout)
+                if waiting and now >= report_at:
+                    self.report(f"Waiting for {self._names(waiting)} to answer …")
+                    report_at = now + REPORT_EVERY_SECONDS
+                if waiting:
+                    self.pause(min(PROBE_EVERY_SECONDS, max(0.0, deadline - now)))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _name_unknown_hosts(self, states: Mapping[ModelEndpoint, State]) -> None:
+        for endpoint, state in states.items():
+            if state == "unknown host":
+                host = urlsplit(endpoint.url).hostname
+                self.report(f"The host {host} of {self._names([endpoint])} can't be resolved here; not waiting for it.")
+
+    def _names(self, endpoints: Iterable[ModelEndpoint]) -> str:
+        return self.redact(", ".join(endpoint.describe() for endpoint in endpoints))
+
+    def _silent(self, endpoints: list[ModelEndpoint], timeout: float) -> ConfigError:
+        return ConfigError(
+            f"No answer within {timeout:g} s from {self._names(endpoints)}: start the endpoint, correct the address or "
+            f"set +{MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME}=<seconds> (0 doesn't wait)."
+        )
+
+
+def _urls(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, entry in config.items():
+        models = entry.get(RESPONSES_API_MODELS) if isinstance(entry, Mapping) else None
+        for implementation, block in models.items() if isinstance(models, Mapping) else ():
+            for key, value in block.items() if isinstance(block, Mapping) else ():
+                if str(key).endswith(_URL_SUFFIX):
+                    dotted = f"{name}.{RESPONSES_API_MODELS}.{implementation}.{key}"
+                    yield from ((dotted, url) for url in _as_list(value) if isinstance(url, str) and url.strip())
+
+
+def _as_list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _no_proxy(url: str) -> list[urllib.request.BaseHandler]:
+    """This machine is never reached through a proxy."""
+    host = urlsplit(url).hostname or ""
+    return [urllib.request.ProxyHandler({})] if host == "localhost" or host.startswith("127.") or host == "::1" else []

@@ -1,0 +1,46 @@
+"""How a server shows itself to people and to `/server_instances`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pprint import pformat
+from typing import Any
+
+from nemo_gym.launch.plan import ServerPlan
+
+
+def display_record(plan: ServerPlan, host: str, port: int, pid: int, start_time: float) -> dict[str, Any]:
+    """The record of one server, keys in the order in which they are shown. `start_time`: seconds since the epoch."""
+    instance = plan.instance
+    return {
+        "config_path": instance.name,
+        "dir_path": str(plan.directory),
+        "entrypoint": instance.entrypoint,
+        "host": host,
+        "name": instance.implementation,
+        "pid": pid,
+        "port": port,
+        "process_name": instance.name,
+        "server_type": instance.server_type,
+        "start_time": start_time,
+        "status": None,
+        "uptime_seconds": None,
+        "url": f"http://{f'[{host}]' if ':' in host else host}:{port}",
+    }
+
+
+def numbered(plans: Iterable[ServerPlan]) -> list[str]:
+    """`[1] mcqa (resources_servers/mcqa)`, one line a server."""
+    return [f"[{index}] {plan.name} ({plan.component})" for index, plan in enumerate(plans, start=1)]
+
+
+def instance_table(records: Iterable[dict[str, Any]]) -> str:
+    """The servers with all that is known of them."""
+    hidden = ("start_time", "status", "uptime_seconds")
+    blocks = [
+        f"[{index}] {record['process_name']} ({record['server_type']}/{record['name']})\n"
+        + pformat({key: value for key, value in record.items() if key not in hidden}, sort_dicts=False)
+        for index, record in enumerate(records, start=1)
+    ]
+    rule = "#" * 100
+    return "\n".join([rule, "#", "# Server instances", "#", rule, "", *blocks, ""])

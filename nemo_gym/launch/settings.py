@@ -1,0 +1,82 @@
+"""What a config says about the launch itself, read once and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.config.errors import ConfigError
+from nemo_gym.config.keys import (
+    DEFAULT_HEAD_SERVER_PORT,
+    DEFAULT_HOST,
+    DEFAULT_PORT_RANGE_HIGH,
+    DEFAULT_PORT_RANGE_LOW,
+    DRY_RUN_KEY_NAME,
+    HEAD_SERVER_KEY_NAME,
+    MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME,
+    NEMO_GYM_LOG_DIR_KEY_NAME,
+    PORT_RANGE_HIGH_KEY_NAME,
+    PORT_RANGE_LOW_KEY_NAME,
+    SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME,
+    UV_CACHE_DIR_KEY_NAME,
+    UV_LOCK_TIMEOUT_SECONDS_KEY_NAME,
+)
+from nemo_gym.launch.sockets import PortRange
+
+DEFAULT_TIMEOUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """`spinup_seconds` is None for no limit; `endpoint_seconds` is 0 when nothing is waited for."""
+
+    head_host: str
+    head_port: int
+    ports: PortRange
+    dry_run: bool
+    spinup_seconds: float | None
+    endpoint_seconds: float
+    log_dir: Path | None
+    uv_variables: dict[str, str]
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> LaunchSettings:
+        """Raises ConfigError for a value that isn't what its key needs."""
+        head = config.get(HEAD_SERVER_KEY_NAME) or {}
+        spinup = _seconds(config, SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME)
+        log_dir = config.get(NEMO_GYM_LOG_DIR_KEY_NAME)
+        return cls(
+            head_host=str(head.get("host") or DEFAULT_HOST),
+            head_port=int(head.get("port") or DEFAULT_HEAD_SERVER_PORT),
+            ports=PortRange(
+                int(config.get(PORT_RANGE_LOW_KEY_NAME) or DEFAULT_PORT_RANGE_LOW),
+                int(config.get(PORT_RANGE_HIGH_KEY_NAME) or DEFAULT_PORT_RANGE_HIGH),
+            ),
+            dry_run=bool(config.get(DRY_RUN_KEY_NAME)),
+            spinup_seconds=spinup if spinup > 0 else None,
+            endpoint_seconds=max(0.0, _seconds(config, MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME)),
+            log_dir=Path(str(log_dir)).expanduser().absolute() if log_dir else None,
+            uv_variables=_uv_variables(config),
+        )
+
+
+def _seconds(config: Mapping[str, Any], key: str) -> float:
+    value = config.get(key)
+    if value is None:
+        return DEFAULT_TIMEOUT_SECONDS
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key} is {value!r}: it must be a number of seconds, as in +{key}=600.") from None
+
+
+def _uv_variables(config: Mapping[str, Any]) -> dict[str, str]:
+    named = {
+        "UV_CACHE_DIR": config.get(UV_CACHE_DIR_KEY_NAME),
+        "UV_LOCK_TIMEOUT": config.get(UV_LOCK_TIMEOUT_SECONDS_KEY_NAME),
+    }
+    return {name: str(value) for name, value in named.items() if value is not None}

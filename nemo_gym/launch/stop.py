@@ -1,0 +1,52 @@
+"""Ending a run from outside it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from nemo_gym.launch.linux import open_pidfd
+from nemo_gym.launch.run_directory import RunInfo
+
+STOP_SECONDS = 30.0
+_KILLED_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+
+
+def stop_run(info: RunInfo, timeout: float = STOP_SECONDS) -> bool:
+    """End a run: TERM to its launcher, which ends its servers in order, and KILL after `timeout` seconds.
+
+    True when it ended by itself, False when it had to be killed. A run that has already ended counts as stopped.
+    """
+    if _signal_and_wait(info, signal.SIGTERM, timeout):
+        return True
+    _signal_and_wait(info, signal.SIGKILL, _KILLED_SECONDS)
+    return False
+
+
+def _signal_and_wait(info: RunInfo, number: signal.Signals, seconds: float) -> bool:
+    pidfd = open_pidfd(info.pid)
+    try:
+        if not info.is_alive:
+            return True
+        os.kill(info.pid, number)
+        if pidfd is not None:
+            select.select([pidfd], [], [], seconds)
+        return _wait_for_folder(info, seconds)
+    except ProcessLookupError:
+        return True
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _wait_for_folder(info: RunInfo, seconds: float) -> bool:
+    """The folder is the last thing of a run to go, whoever removes it."""
+    deadline = time.monotonic() + seconds
+    while info.is_alive or info.directory.exists():
+        if time.monotonic() > deadline:
+            return not info.is_alive
+        time.sleep(_POLL_SECONDS)
+    return True

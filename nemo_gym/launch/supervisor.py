@@ -1,0 +1,77 @@
+"""Knows at once when a server ends, and which was the first."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from nemo_gym.launch.errors import ServerFailedError
+from nemo_gym.launch.logs import length, tail, with_prefix
+from nemo_gym.launch.process import ServerProcess
+
+
+class Supervisor:
+    """Keeps the processes of a run by name, and the order in which they died.
+
+    `wakeup` is a pipe end that becomes readable at every death, for those who wait on descriptors.
+    """
+
+    def __init__(self, logs: Mapping[str, Path], redact: Callable[[str], str] = str) -> None:
+        self.processes: dict[str, ServerProcess] = {}
+        self.logs = logs
+        self._earlier = {name: length(path) for name, path in logs.items()}
+        self._redact = redact
+        self._deaths: list[ServerProcess] = []
+        self._changed = threading.Condition()
+        self._stopping = False
+        self.wakeup, self._wakeup_end = os.pipe()
+        os.set_blocking(self.wakeup, False)
+
+    def add(self, key: str, process: ServerProcess) -> None:
+        self.processes[key] = process
+
+    def note_death(self, process: ServerProcess) -> None:
+        """For the spawner, which knows first."""
+        with self._changed:
+            self._deaths.append(process)
+            self._changed.notify_all()
+        self._wake()
+
+    def expect_deaths(self) -> None:
+        """From now on servers end because we want them to."""
+        self._stopping = True
+
+    def wait_for_death(self, seconds: float) -> bool:
+        """Whether something ended, at the latest after `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._deaths), seconds)
+
+    def check(self) -> None:
+        """Raise ServerFailedError, with the culprit's own last lines, when a server has ended unasked."""
+        with self._changed:
+            culprit = self._deaths[0] if self._deaths and not self._stopping else None
+        if culprit is not None:
+            raise ServerFailedError(self.describe(culprit))
+
+    def describe(self, process: ServerProcess) -> str:
+        log = self.logs.get(process.name)
+        lines = [] if log is None else tail(log, since=self._earlier[process.name])
+        what = f"Server {process.name} (pid {process.pid}) {process.describe_end()} before it was asked to."
+        if not lines:
+            return f"{what} It wrote nothing."
+        quoted = "\n".join(self._redact(with_prefix(process.name, line)) for line in lines)
+        return f"{what} Its last lines:\n{quoted}"
+
+    def close(self) -> None:
+        with self._changed:
+            fds, self.wakeup, self._wakeup_end = (self.wakeup, self._wakeup_end), -1, -1
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+    def _wake(self) -> None:
+        with self._changed:
+            if self._wakeup_end >= 0:
+                os.write(self._wakeup_end, b"1")

@@ -1,0 +1,218 @@
+"""One collection from plan to score: dispatch what is left, keep the books, aggregate, report."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.config.notices import notify
+from nemo_gym.rollouts.aggregation import aggregate, server_of_record
+from nemo_gym.rollouts.budget import Budget, DispatchLatencyTracker
+from nemo_gym.rollouts.completion import CompletionIterator
+from nemo_gym.rollouts.dispatch import (
+    IN_PLACE,
+    Dispatcher,
+    Result,
+    Retries,
+    RolloutClient,
+)
+from nemo_gym.rollouts.errors import NothingMeasuredError
+from nemo_gym.rollouts.journal import Books
+from nemo_gym.rollouts.materialise import Planner, PlanOptions, SourceRow
+from nemo_gym.rollouts.migration import migrate_invalid_judge_main_rows
+from nemo_gym.rollouts.options import RolloutCollectionConfig
+from nemo_gym.rollouts.plan import new_plan
+from nemo_gym.rollouts.progress import CollectionProgress
+from nemo_gym.rollouts.recorder import Enrich, Recorder
+from nemo_gym.rollouts.records import key_of
+from nemo_gym.rollouts.resume import (
+    ResumeOptions,
+    check_identity,
+    missing_for_resume,
+    read_state,
+    rows_left,
+)
+from nemo_gym.rollouts.routing import Router
+from nemo_gym.rollouts.rows import Row, objects
+from nemo_gym.rollouts.scoring import ScoredRecords, ZeroOptions
+from nemo_gym.rollouts.topology import Topology
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What a collection talks to: a client, the config of the servers behind it, and how a bad reply is raised."""
+
+    client: RolloutClient
+    global_config: Mapping[Any, Any]
+    raise_for_status: Callable[[Any], Awaitable[None]]
+
+
+@dataclass
+class Work:
+    """What a run has to do: the rows left of a plan; `earlier` results only where results are retained."""
+
+    planned: int
+    left: int
+    rows: Iterable[Row]
+    header: Mapping[str, Any]
+    earlier: list[Result] = field(default_factory=list)
+
+
+@dataclass
+class Collection:
+    """Runs the rows of one result set.
+
+    `rows` gives the input on a fresh run; `fallback_agent` the agent of rows that name none. `identity` is what the
+    journal says this is a run of.
+    """
+
+    config: RolloutCollectionConfig
+    servers: Servers
+    rows: Callable[[], Iterable[SourceRow]]
+    fallback_agent: Callable[[], str | None] | None = None
+    enrich: Enrich | None = None
+    retries: Retries = IN_PLACE
+    identity: Mapping[str, Any] = field(default_factory=dict)
+
+    async def run(self) -> list[Result]:
+        """Every result in (task, repeat) order when the config retains them, else nothing.
+
+        Raises NothingMeasuredError when no rollout was scored, IncompleteRunError where completeness is required.
+        Cancelling it closes the books in order and passes the cancellation on.
+        """
+        results = self.config.result_set
+        with results.locked():
+            work = self._resumed() or self._fresh()
+            collected = await self._collect(work)
+            await self._score(collected.drained)
+        return sorted([*work.earlier, *collected.results], key=lambda result: key_of(result) or (-1, -1))
+
+    def _resumed(self) -> Work | None:
+        config, results = self.config, self.config.result_set
+        if not config.resume_from_cache:
+            return None
+        if missing := missing_for_resume(results):
+            notify(f"Nothing to resume: {' and '.join(map(str, missing))} not there. Starting anew.")
+            return None
+        check_identity(results)
+        if config.retry_invalid_judge_responses:
+            migrate_invalid_judge_main_rows(results.output)
+        options = ResumeOptions(config.retry_terminal_timeouts, config.dispatch_longest_first)
+        state = read_state(results, options)
+        print(state.summary())
+        rows = rows_left(results.materialized, state, options)
+        earlier = list(objects(results.output)) if config.retain_results_in_memory else []
+        return Work(state.planned, state.left, rows, {"resumed": True, "planned": state.planned}, earlier)
+
+    def _fresh(self) -> Work:
+        config, results = self.config, self.config.result_set
+        planner = Planner(PlanOptions.of(config), self.fallback_agent)
+        router = Router(self.servers.global_config)
+        rows = router.settled(_planned(planner, self.rows()))
+        with new_plan(results.materialized, rows, interleave=config.interleave_repeats) as plan:
+            if results.has_results and not config.overwrite:
+                moved = results.move_aside()
+                notify(
+                    f"{results.output} already held results: they are now {moved}. (--resume goes on with them, "
+                    "--overwrite deletes them.)"
+                )
+            results.delete()
+        header = {"resumed": False, "input": config.input_jsonl_fpath, "planned": plan.rollouts, "plan": plan.digest}
+        return Work(plan.rollouts, plan.rollouts, objects(results.materialized), header)
+
+    async def _collect(self, work: Work) -> Recorder:
+        config, results = self.config, self.config.result_set
+        tracker = DispatchLatencyTracker()
+        async with Books(results.output, results.failures, results.journal) as books:
+            books.opened({"run": uuid.uuid4().hex, **work.header, "identity": dict(self.identity)})
+            with CollectionProgress(total=work.planned, done=work.planned - work.left) as progress:
+                collected = Recorder(config, books, progress, self.enrich)
+                dispatcher = self._dispatcher(tracker, collected)
+                iterator = CompletionIterator(
+                    (dispatcher.run(row) for row in work.rows), max_resident_tasks=_residency(config), total=work.left
+                )
+                try:
+                    for awaitable in iterator:
+                        collected.take(await awaitable)
+                except BaseException as error:
+                    books.closed(_state(error))
+                    raise
+                finally:
+                    await iterator.aclose()
+            books.closed("done")
+        if config.dispatch_budget_s is not None:
+            notify(tracker.summary())
+        return collected
+
+    def _dispatcher(self, tracker: DispatchLatencyTracker, collected: Recorder) -> Dispatcher:
+        config = self.config
+        in_flight = config.num_samples_in_parallel
+        return Dispatcher(
+            client=self.servers.client,
+            raise_for_status=self.servers.raise_for_status,
+            server_of=Router(self.servers.global_config).server_of,
+            admission=nullcontext() if in_flight is None else asyncio.Semaphore(in_flight),
+            listener=collected,
+            budget=Budget(config.dispatch_budget_s, config.drain_margin_s, tracker),
+            tracker=tracker,
+            failures_as_rows=config.keeps_failures_as_rows,
+            retries=self.retries if config.keeps_failures_as_rows else Retries(),
+        )
+
+    async def _score(self, drained: int) -> None:
+        config, results = self.config, self.config.result_set
+        zeros = ZeroOptions(
+            frozenset(config.count_failure_classes_as_zero),
+            config.count_missing_rollouts_as_zero and not config.disable_aggregation,
+        )
+        topology = Topology(self.servers.global_config)
+        records = ScoredRecords([results], zeros, partial(server_of_record, topology=topology))
+        coverage = records.coverage
+        if coverage.expected and not coverage.scored:
+            raise _nothing_measured(coverage.failures, drained, results.failures)
+        metrics: Path | None = None
+        if not config.disable_aggregation:
+            metrics = await aggregate(
+                records,
+                topology,
+                self.servers.client,
+                self.servers.raise_for_status,
+                results.aggregate_metrics,
+            )
+        print("Finished rollout collection! View results at:")
+        print(f"Fully materialized inputs: {results.materialized}\nRollouts: {results.output}")
+        if metrics is not None:
+            print(f"Aggregate metrics: {metrics}")
+        if (report := coverage.report()) is not None:
+            print(report)
+        config.check_completion(expected=coverage.expected, results=coverage.measured)
+
+
+def _planned(planner: Planner, sources: Iterable[SourceRow]) -> Iterable[Row]:
+    for source in sources:
+        yield from planner.plan(source)
+    planner.finish()
+
+
+def _residency(config: RolloutCollectionConfig) -> int | None:
+    """Rows in memory at once: as asked, else twice what may be in flight, else all."""
+    if config.max_resident_rollout_tasks is not None:
+        return config.max_resident_rollout_tasks
+    return None if config.num_samples_in_parallel is None else 2 * config.num_samples_in_parallel
+
+
+def _state(error: BaseException) -> str:
+    return "stopped" if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) else type(error).__name__
+
+
+def _nothing_measured(failures: Mapping[str, int], drained: int, path: Path) -> NothingMeasuredError:
+    kinds = ", ".join(f"{name}: {count}" for name, count in sorted(failures.items()))
+    reasons = [f"failed ({kinds}; see {path})"] if failures else []
+    reasons += [f"{drained} not started before the dispatch budget was spent"] if drained else []
+    return NothingMeasuredError(f"No rollout was measured: {' and '.join(reasons) or 'none left a result'}.")

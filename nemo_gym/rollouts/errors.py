@@ -1,0 +1,50 @@
+"""What can stop a collection, as one tree."""
+
+from __future__ import annotations
+
+from nemo_gym.config.errors import ConfigError
+from nemo_gym.errors import GymError
+
+
+class RolloutError(GymError):
+    """A collection can't start, go on or be believed."""
+
+
+class RowError(ConfigError, ValueError):
+    """An input line is no usable task; the message names file and line."""
+
+
+class RoutingError(ConfigError, ValueError):
+    """Rows can't be matched with the servers that should run them."""
+
+
+class OutputError(RolloutError):
+    """Results can't be written where they should go."""
+
+
+class ServersUnavailableError(RolloutError):
+    """The servers a collection needs don't answer."""
+
+
+class NothingMeasuredError(RolloutError, RuntimeError):
+    """Rows were there, but not one of them was scored."""
+
+
+class IncompleteRunError(RolloutError, RuntimeError):
+    """`require_complete` was asked for and some rollouts are missing from the score."""
+
+
+class StoppedError(RolloutError):
+    """Ctrl-C ended the collection; what was done is saved."""
+
+    exit_code = 130
+
+
+class TerminatedError(StoppedError):
+    """The system ended the collection (SIGTERM, walltime); what was done is saved."""
+
+    exit_code = 75
+
+
+class ReplyError(RolloutError, ValueError):
+    """A server answered a rollout with something that is no result."""

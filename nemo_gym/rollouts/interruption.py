@@ -1,0 +1,113 @@
+"""Ending a collection early and in order: what a signal does, and how to go on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nemo_gym.config.secrets import hide_secrets_in_overrides
+from nemo_gym.rollouts.errors import StoppedError, TerminatedError
+from nemo_gym.rollouts.outputs import ResultSet
+
+T = TypeVar("T")
+
+_SECRET_FLAG = "--model-api-key"
+_BY_NAME = "env:"
+_STAND_IN = "env:POLICY_API_KEY"
+_RESUME_TOKENS = ("--resume", "+resume_from_cache=true", "++resume_from_cache=true")
+_OVERWRITE_TOKENS = ("--overwrite", "+overwrite=true", "++overwrite=true")
+_OUTPUT_MARKS = ("--output", "-o", "output_jsonl_fpath=", "+output_jsonl_fpath=", "++output_jsonl_fpath=")
+
+
+def run_until_signal(collection: Coroutine[Any, Any, T], results: ResultSet, argv: Sequence[str]) -> T:
+    """Run a collection in a loop of its own.
+
+    SIGINT and SIGTERM cancel it; once it has closed its books, StoppedError or TerminatedError says what is saved and
+    the command that goes on. A second signal is the system's to handle. `argv` are the arguments of this run of `gym`.
+    """
+    received: list[signal.Signals] = []
+    try:
+        return asyncio.run(_cancelled_by_signals(collection, received))
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        ended = TerminatedError if received[0] is signal.SIGTERM else StoppedError
+        raise ended(_farewell(results, argv)) from None
+
+
+async def _cancelled_by_signals(collection: Coroutine[Any, Any, T], received: list[signal.Signals]) -> T:
+    task = asyncio.ensure_future(collection)
+    with _handled(received, task):
+        return await task
+
+
+@contextmanager
+def _handled(received: list[signal.Signals], task: asyncio.Future[Any]) -> Iterator[None]:
+    """Only the main thread may handle signals; elsewhere they stay whoever's they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if loop.remove_signal_handler(number):
+                signal.signal(number, handler or signal.SIG_DFL)
+
+    def stop(number: signal.Signals) -> None:
+        received.append(number)
+        restore()
+        task.cancel()
+
+    for number in before:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _farewell(results: ResultSet, argv: Sequence[str]) -> str:
+    saved = _lines(results.output)
+    planned = _lines(results.materialized)
+    return (
+        f"Stopped: {saved} of {planned} rollouts are saved in {results.output}. Go on with:\n"
+        f"{resume_command(argv, results.output)}"
+    )
+
+
+def resume_command(argv: Sequence[str], output: Path) -> str:
+    """The command that goes on with a run that was started as `gym *argv`; secrets on it are masked."""
+    tokens = [token for token in _without_secrets(argv) if token not in _OVERWRITE_TOKENS]
+    if not any(token.startswith(_OUTPUT_MARKS) for token in tokens):
+        tokens += ["--output", str(output)]
+    if not any(token in _RESUME_TOKENS for token in tokens):
+        tokens.append("--resume")
+    return shlex.join(["gym", *tokens])
+
+
+def _without_secrets(argv: Sequence[str]) -> Iterator[str]:
+    before = ""
+    for token, shown in zip(argv, hide_secrets_in_overrides(argv), strict=True):
+        flag, equals, value = token.partition("=")
+        if before == _SECRET_FLAG:
+            yield token if token.startswith(_BY_NAME) else _STAND_IN
+        elif flag == _SECRET_FLAG and equals:
+            yield token if value.startswith(_BY_NAME) else f"{flag}={_STAND_IN}"
+        else:
+            yield shown
+        before = token
+
+
+def _lines(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))

@@ -1,0 +1,33 @@
+"""Which rollouts are done, for millions of them."""
+
+from __future__ import annotations
+
+_BITS = 10
+_MASK = (1 << _BITS) - 1
+
+RolloutKey = tuple[int, int]
+
+
+class RolloutKeys:
+    """A set of (task, repeat) pairs that takes about a bit for each where tasks are numbered densely."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[int, int], int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: RolloutKey) -> bool:
+        task, repeat = key
+        return bool(self._blocks.get((repeat, task >> _BITS), 0) >> (task & _MASK) & 1)
+
+    def add(self, key: RolloutKey) -> bool:
+        """Whether the key is new."""
+        if key in self:
+            return False
+        task, repeat = key
+        block = (repeat, task >> _BITS)
+        self._blocks[block] = self._blocks.get(block, 0) | 1 << (task & _MASK)
+        self._count += 1
+        return True

@@ -1,0 +1,83 @@
+"""What a person sees while rollouts are collected: one live line, and notices above it."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TextIO
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES_OF_A_LOG = 30.0
+
+
+class NoticeLimit:
+    """Lets the first few notices of a kind through, then says once that the rest is only counted."""
+
+    def __init__(self, shown: int, afterwards: str) -> None:
+        self._left = shown
+        self._afterwards = afterwards
+
+    def __call__(self, text: str) -> str | None:
+        """The text to show for a notice, None for nothing."""
+        self._left -= 1
+        if self._left >= 0:
+            return text
+        return self._afterwards if self._left == -1 else None
+
+
+class _LogLines:
+    """A log as tqdm's screen: every redrawing is a line of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            self._stream.write(line + "\n")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class CollectionProgress:
+    """The progress line on stderr: redrawn on a terminal, seldom repeated in a log."""
+
+    def __init__(self, *, total: int, done: int) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._bar = tqdm(
+            desc="Collecting rollouts",
+            total=total,
+            initial=done,
+            file=sys.stderr if self._is_terminal else _LogLines(sys.stderr),
+            dynamic_ncols=self._is_terminal,
+            mininterval=0.1 if self._is_terminal else _SECONDS_BETWEEN_LINES_OF_A_LOG,
+        )
+        self._counts = {"failed": 0, "retried": 0, "not started": 0}
+
+    def __enter__(self) -> CollectionProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+    def advanced(self) -> None:
+        self._bar.update(1)
+
+    def counted(self, what: str) -> None:
+        """Add one to a count at the end of the line."""
+        self._counts[what] += 1
+        shown = ", ".join(f"{name}={count}" for name, count in self._counts.items() if count)
+        self._bar.set_postfix_str(shown, refresh=False)
+
+    def notice(self, text: str | None) -> None:
+        """Print a line above the live one."""
+        if text is None:
+            return
+        if self._is_terminal:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr)

@@ -1,0 +1,107 @@
+"""What becomes of a result: its record on file, its outcome in the books, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME, TASK_INDEX_KEY_NAME
+from nemo_gym.rollouts.dispatch import CompletedRollout, Result, failure_notice
+from nemo_gym.rollouts.failures import describe, failure_class_of
+from nemo_gym.rollouts.journal import Books, Completion
+from nemo_gym.rollouts.keys import NG_DISPATCH_DRAINED_KEY, NG_FAILURE_CLASS_KEY, NG_NO_PERSIST_KEY
+from nemo_gym.rollouts.options import RolloutCollectionConfig
+from nemo_gym.rollouts.progress import CollectionProgress, NoticeLimit
+from nemo_gym.rollouts.records import index_in, record_line, reward_of, stamp
+from nemo_gym.rollouts.rows import Row
+
+_NOTICES = 10
+
+Enrich = Callable[[CompletedRollout], None]
+"""Adds to a stamped result what was captured while it was made, in place."""
+
+
+class Recorder:
+    """Takes what comes of each row: on file, in the books, on the screen and, where asked, in memory."""
+
+    def __init__(
+        self, config: RolloutCollectionConfig, books: Books, progress: CollectionProgress, enrich: Enrich | None
+    ) -> None:
+        self.results: list[Result] = []
+        self.drained = 0
+        self._retains = config.retain_results_in_memory
+        self._aborts = not config.keeps_failures_as_rows
+        self._books = books
+        self._progress = progress
+        self._enrich = enrich
+        listed = f"Further failures are only counted; they are listed in {config.result_set.failures}."
+        self._failures = NoticeLimit(_NOTICES, listed)
+        self._retries = NoticeLimit(_NOTICES, "Further retries are only counted; the journal lists them.")
+
+    def take(self, completed: CompletedRollout) -> None:
+        result, row = completed.result, completed.sent or completed.row
+        stamp(row, result, completed.environment_server, completed.environment_server_type)
+        if self._enrich is not None:
+            self._enrich(completed)
+        completion = _completion(completed)
+        keeps_record = completion.outcome in ("measured", "failed")
+        self._books.record(completion, record_line(result) if keeps_record else None)
+        if self._retains:
+            self.results.append(result)
+        self._show(completion, result)
+
+    def dispatched(self, row: Row) -> None:
+        self._books.attempt(*_indices(row))
+
+    def retried(self, row: Row, number: int, delay: float, failure: Result) -> None:
+        task, repeat, _ = _indices(row)
+        self._books.retry(task, repeat, number, failure)
+        self._progress.counted("retried")
+        why = f"{failure[NG_FAILURE_CLASS_KEY]}: {describe(failure)}"
+        self._progress.notice(
+            self._retries(f"Retry {number} of rollout {task}-{repeat} in {delay:.1f} s ({why})"),
+        )
+
+    def failed(self, row: Row, server: str, error: BaseException) -> None:
+        if self._aborts:
+            self._progress.notice(failure_notice(row, server, error))
+
+    def _show(self, completion: Completion, result: Result) -> None:
+        if completion.outcome == "drained":
+            self.drained += 1
+            self._progress.counted("not started")
+            return
+        if completion.outcome != "measured":
+            self._progress.counted("failed")
+            where = f"{completion.task}-{completion.repeat}"
+            self._progress.notice(
+                self._failures(
+                    f"Rollout {where} dropped from the score: class={completion.failure_class} error={describe(result)}"
+                )
+            )
+        self._progress.advanced()
+
+
+def _completion(completed: CompletedRollout) -> Completion:
+    result = completed.result
+    task, repeat, attempt = _indices(completed.row)
+    failure_class = failure_class_of(result)
+    milliseconds = completed.rollout_latency_ms
+    completion = Completion(
+        task,
+        repeat,
+        attempt,
+        outcome="measured" if failure_class is None else "failed",
+        failure_class=failure_class,
+        reward=reward_of(result),
+        seconds=None if milliseconds is None else round(milliseconds / 1000, 4),
+    )
+    if not result.get(NG_NO_PERSIST_KEY):
+        return completion
+    outcome = "drained" if result.get(NG_DISPATCH_DRAINED_KEY) else "dropped"
+    return Completion(**{**asdict(completion), "outcome": outcome})
+
+
+def _indices(row: Row) -> tuple[int | None, int | None, int]:
+    attempt = index_in(row, ATTEMPT_INDEX_KEY_NAME) or 0
+    return index_in(row, TASK_INDEX_KEY_NAME), index_in(row, ROLLOUT_INDEX_KEY_NAME), attempt

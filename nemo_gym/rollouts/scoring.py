@@ -1,0 +1,198 @@
+"""The records a score is made of: what was measured, and the failures and gaps that are asked to count as zero."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.config.keys import (
+    AGENT_REF_KEY_NAME,
+    RESPONSE_KEY_NAME,
+    RESPONSES_CREATE_PARAMS_KEY_NAME,
+    REWARD_KEY_NAME,
+    ROLLOUT_INDEX_KEY_NAME,
+    TASK_INDEX_KEY_NAME,
+)
+from nemo_gym.config.notices import warn
+from nemo_gym.rollouts.failures import failure_class_of
+from nemo_gym.rollouts.keys import MASK_SAMPLE_KEY, NG_ENVIRONMENT_SERVER_KEY, NG_FAILURE_PREFIX
+from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
+from nemo_gym.rollouts.outputs import ResultSet
+from nemo_gym.rollouts.records import key_of
+from nemo_gym.rollouts.rows import Row, object_at, objects, objects_at
+
+GroupOf = Callable[[Mapping[str, Any]], str | None]
+
+_NEVER_LENT = frozenset({RESPONSES_CREATE_PARAMS_KEY_NAME, RESPONSE_KEY_NAME})
+
+
+@dataclass(frozen=True)
+class ZeroOptions:
+    """What counts with reward 0 although nothing was measured."""
+
+    failure_classes: frozenset[str] = frozenset()
+    missing: bool = False
+
+
+@dataclass
+class Coverage:
+    """How much of a plan the score is made of."""
+
+    expected: int = 0
+    measured: int = 0
+    imputed: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def scored(self) -> int:
+        return self.measured + self.imputed
+
+    def report(self) -> str | None:
+        """Two lines when rollouts are missing from the score, or when some were counted as zero; else None."""
+        missing = self.expected - self.scored
+        lines = []
+        if missing > 0:
+            lines.append(f"Rollouts missing from the score: {missing} of {self.expected}{_kinds(self.failures)}")
+            lines.append(f"Metrics cover: {self.scored} of {self.expected}")
+        if self.imputed:
+            lines.append(f"Counted with reward 0 although not measured: {self.imputed}")
+        return "\n".join(lines) or None
+
+
+def _kinds(failures: Mapping[str, int]) -> str:
+    return f" ({', '.join(f'{name}: {count}' for name, count in sorted(failures.items()))})" if failures else ""
+
+
+class ScoredRecords:
+    """Iterates the records of one or several result sets in (task, repeat) order, reading each when it is due.
+
+    `group_of` gives the server whose metrics a record belongs to.
+    """
+
+    def __init__(self, sets: Sequence[ResultSet], zeros: ZeroOptions, group_of: GroupOf) -> None:
+        self._group_of = group_of
+        self._paths = [results.output for results in sets]
+        self._tasks, self._repeats, self._files, self._offsets = (array("q") for _ in range(4))
+        self._unkeyed: list[tuple[int, int]] = []
+        self._added: list[Row] = []
+        self.coverage = Coverage()
+        names: dict[str | None, set[str]] = {}
+        for index, results in enumerate(sets):
+            measured = self._index(index, results.output, names if zeros.failure_classes or zeros.missing else None)
+            self._add_unmeasured(results, measured, zeros)
+        self._lend_dataset_fields(sets, names)
+        self.coverage.imputed = len(self._added)
+
+    def __len__(self) -> int:
+        return len(self._tasks) + len(self._unkeyed) + len(self._added)
+
+    def __iter__(self) -> Iterator[Row]:
+        files = [path.open("rb") for path in self._paths]
+        try:
+            for file, offset in self._order():
+                if file < 0:
+                    yield self._added[offset]
+                    continue
+                yield object_at(files[file], offset, self._paths[file])
+        finally:
+            for opened in files:
+                opened.close()
+
+    def _index(self, file: int, path: Path, names: dict[str | None, set[str]] | None) -> RolloutKeys:
+        measured = RolloutKeys()
+        for offset, record in objects_at(path):
+            key = key_of(record)
+            if names is not None:
+                names.setdefault(self._group_of(record), set()).update(record)
+            if key is None:
+                self._unkeyed.append((file, offset))
+                self.coverage.measured += 1
+                continue
+            self._append(key, file, offset)
+            self.coverage.measured += measured.add(key)
+        return measured
+
+    def _append(self, key: RolloutKey, file: int, offset: int) -> None:
+        for column, value in zip(
+            (self._tasks, self._repeats, self._files, self._offsets), (*key, file, offset), strict=True
+        ):
+            column.append(value)
+
+    def _add_unmeasured(self, results: ResultSet, measured: RolloutKeys, zeros: ZeroOptions) -> None:
+        last_failures = _last_failures(results.failures, measured)
+        for record in last_failures.values():
+            name = failure_class_of(record) or "unknown"
+            if name in zeros.failure_classes:
+                self._added.append(_zeroed(record))
+            else:
+                self.coverage.failures[name] = self.coverage.failures.get(name, 0) + 1
+        if not results.materialized.exists():
+            if zeros.missing:
+                warn(f"{results.materialized} is missing, so rollouts without a record can't be counted as zero.")
+            self.coverage.expected += len(measured) + len(last_failures)
+            return
+        for row in objects(results.materialized):
+            self.coverage.expected += 1
+            key = key_of(row)
+            if zeros.missing and key is not None and key not in measured and key not in last_failures:
+                self._add_missing(row)
+
+    def _add_missing(self, row: Row) -> None:
+        if self._group_of(row) is None:
+            warn(f"A missing rollout can't be counted as zero: it names no agent ({key_of(row)}).")
+            return
+        kept = (TASK_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME, AGENT_REF_KEY_NAME, NG_ENVIRONMENT_SERVER_KEY)
+        self._added.append({**{name: row[name] for name in kept if name in row}, REWARD_KEY_NAME: 0.0})
+
+    def _lend_dataset_fields(self, sets: Sequence[ResultSet], names: Mapping[str | None, set[str]]) -> None:
+        """Give added records the fields of their task that measured records of the same server carry too."""
+        waiting: dict[RolloutKey, list[Row]] = {}
+        for record in self._added:
+            if (key := key_of(record)) is not None:
+                waiting.setdefault(key, []).append(record)
+        for results in sets if waiting else ():
+            for row in objects(results.materialized):
+                for record in waiting.get(key_of(row) or (-1, -1), ()):
+                    _lend(record, row, names.get(self._group_of(record), set()))
+
+    def _order(self) -> Iterator[tuple[int, int]]:
+        import numpy as np
+
+        added = [key_of(record) or (0, 0) for record in self._added]
+        tasks = np.concatenate([np.frombuffer(self._tasks, dtype=np.int64), np.array([t for t, _ in added], np.int64)])
+        repeats = np.concatenate(
+            [np.frombuffer(self._repeats, dtype=np.int64), np.array([r for _, r in added], np.int64)]
+        )
+        known = len(self._tasks)
+        for position in np.lexsort((repeats, tasks)):
+            if position < known:
+                yield self._files[position], self._offsets[position]
+            else:
+                yield -1, int(position) - known
+        yield from self._unkeyed
+
+
+def _last_failures(path: Path, measured: RolloutKeys) -> dict[RolloutKey, Row]:
+    """The last failure of every rollout that was never measured."""
+    last: dict[RolloutKey, Row] = {}
+    for record in objects(path):
+        key = key_of(record)
+        if key is not None and key not in measured:
+            last[key] = record
+    return last
+
+
+def _zeroed(record: Row) -> Row:
+    dropped = ("failure_kind", "failure_reason")
+    kept = {key: value for key, value in record.items() if not key.startswith(NG_FAILURE_PREFIX) and key not in dropped}
+    reward = kept.get(REWARD_KEY_NAME)
+    return {**kept, MASK_SAMPLE_KEY: False, REWARD_KEY_NAME: 0.0 if reward is None else reward}
+
+
+def _lend(record: Row, row: Mapping[str, Any], carried: set[str]) -> None:
+    for name, value in row.items():
+        if name in carried and not name.startswith("_") and name not in _NEVER_LENT:
+            record.setdefault(name, value)

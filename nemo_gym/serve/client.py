@@ -1,0 +1,123 @@
+"""Calling servers of a run by their names."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+from aiohttp import ClientResponse
+from omegaconf import DictConfig
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from nemo_gym.config.instances import BaseServerConfig
+from nemo_gym.config.keys import (
+    HEAD_SERVER_KEY_NAME,
+    OBSERVABILITY_ENABLED_KEY_NAME,
+    RESOURCES_SERVERS,
+    RESPONSES_API_MODELS,
+    SERVER_TYPES,
+)
+from nemo_gym.serve import local
+from nemo_gym.serve.correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_path_prefix
+from nemo_gym.serve.head_client import ServerStatus, probe
+from nemo_gym.serve.process import missing_server
+
+NEMO_GYM_MODEL_SERVER_NAME_ENV_VAR_NAME = "NEMO_GYM_MODEL_SERVER_NAME"
+NEMO_GYM_MODEL_SERVER_BASE_URL_ENV_VAR_NAME = "NEMO_GYM_MODEL_SERVER_BASE_URL"
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MODEL_CALL_PATHS = frozenset({"/v1/responses", "/v1/chat/completions", "/v1/messages"})
+
+
+class BaseServerClient(BaseModel):
+    """Calls the servers of a config by name; those in this very process and loop are called without a socket.
+
+    Names are resolved to addresses once. What the network does is `_send`'s business.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    head_server_config: BaseServerConfig
+    global_config_dict: DictConfig
+
+    _server_base_urls: dict[str, str] = PrivateAttr(default_factory=dict)
+    _server_types: dict[str, str | None] = PrivateAttr(default_factory=dict)
+    _observability_enabled: bool | None = PrivateAttr(default=None)
+
+    async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
+        """Call a server of the run with aiohttp's options; a pydantic `json` is sent without its unset fields."""
+        base_url = self._base_url_for_request(server_name)
+        if isinstance(body := kwargs.get("json"), BaseModel):
+            kwargs["json"] = body.model_dump(exclude_unset=True)
+        url_path = self._with_rollout_prefix(server_name, url_path, kwargs.get("json"))
+        neighbour = local.find(server_name, base_url, kwargs)
+        if neighbour is not None:
+            answer = await neighbour.request(method, url_path, **kwargs)
+            if answer.status not in _REDIRECTS:
+                return cast(ClientResponse, answer)
+        return await self._send(method, f"{base_url}{url_path}", server_name, kwargs)
+
+    async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
+        """`request` with GET."""
+        return await self.request(server_name, url_path, "GET", **kwargs)
+
+    async def post(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
+        """`request` with POST."""
+        return await self.request(server_name, url_path, "POST", **kwargs)
+
+    def poll_for_status(self, server_name: str, *, timeout_seconds: float = 5) -> ServerStatus:
+        """Whether a server, or `head_server`, answers; blocks, and any HTTP status means `success`."""
+        if server_name == HEAD_SERVER_KEY_NAME:
+            return probe(self._build_server_base_url(self.head_server_config), timeout_seconds)
+        return probe(self._resolve_base_url(server_name), timeout_seconds)
+
+    def base_url(self, server_name: str) -> str:
+        """`http://host:port` of a server of the run; ConfigError when the config defines none of that name."""
+        return self._resolve_base_url(server_name)
+
+    async def _send(self, method: str, url: str, server_name: str, options: dict[str, Any]) -> ClientResponse:
+        raise NotImplementedError
+
+    def _resolve_base_url(self, server_name: str) -> str:
+        known = self._server_base_urls.get(server_name)
+        if known is None:
+            known = self._server_base_urls[server_name] = self._build_server_base_url(self._block_of(server_name))
+        return known
+
+    def _block_of(self, server_name: str) -> Any:
+        entry = self.global_config_dict.get(server_name)
+        if not isinstance(entry, DictConfig):
+            raise missing_server(server_name, map(str, self.global_config_dict))
+        implementations = next(iter(entry.values()))
+        return next(iter(implementations.values()))
+
+    def _build_server_base_url(self, server_config_dict: Any) -> str:
+        return f"http://{server_config_dict.host}:{server_config_dict.port}"
+
+    def _base_url_for_request(self, server_name: str) -> str:
+        override = os.environ.get(NEMO_GYM_MODEL_SERVER_BASE_URL_ENV_VAR_NAME)
+        if override and os.environ.get(NEMO_GYM_MODEL_SERVER_NAME_ENV_VAR_NAME) == server_name:
+            return override
+        return self._resolve_base_url(server_name)
+
+    def _with_rollout_prefix(self, server_name: str, url_path: str, body: Any) -> str:
+        """The path under the rollout's prefix where the callee records what it observes, else unchanged."""
+        if self._observability_enabled is None:
+            self._observability_enabled = bool(self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME))
+        if not self._observability_enabled:
+            return url_path
+        return rollout_path_prefix(self._rollout_id_for(server_name, url_path.split("?", 1)[0], body)) + url_path
+
+    def _rollout_id_for(self, server_name: str, path: str, body: Any) -> str | None:
+        if path in _MODEL_CALL_PATHS and self._server_type(server_name) == RESPONSES_API_MODELS:
+            return current_rollout_id()
+        if path == "/verify" and self._server_type(server_name) == RESOURCES_SERVERS:
+            return current_rollout_id() or maybe_rollout_id_from_run_body(body if isinstance(body, dict) else None)
+        return None
+
+    def _server_type(self, server_name: str) -> str | None:
+        if server_name not in self._server_types:
+            entry = self.global_config_dict.get(server_name)
+            kind = next(iter(entry), None) if isinstance(entry, DictConfig) else None
+            self._server_types[server_name] = str(kind) if kind in SERVER_TYPES else None
+        return self._server_types[server_name]

@@ -1,0 +1,100 @@
+"""Sending a request over the network."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import ClientResponse, ClientSession
+
+from nemo_gym.serve.connections import Connecting, current_attempt
+from nemo_gym.serve.cookies import cookie_header
+from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.retries import Fault, Patience, fault_of, may_repeat
+
+PRINT_EVERY = 100
+"""Of a fault the first occurrence in a process is printed, then every hundredth."""
+
+faults_seen: Counter[Fault] = Counter()
+
+
+async def send(
+    session: ClientSession, method: str, url: str, *, tries: int | None = None, debug: bool = False, **options: Any
+) -> ClientResponse:
+    """One request with aiohttp's options, tried again as `retries` allows; the answer may have any HTTP status.
+
+    `tries` replaces the usual number of tries. Raises what aiohttp raised last, at once when it is no transport error
+    or when repeating could run the request's effect twice.
+    """
+    options = encoded(options)
+    headers = options.get("headers") or {}
+    patience = Patience(limit=tries)
+    while True:
+        attempt = Connecting()
+        token = current_attempt.set(attempt)
+        try:
+            return await session.request(method, url, **options)
+        except Exception as error:
+            now = time.monotonic()
+            pause = _pause(error, attempt, patience, method, headers, now)
+            _report(error, url, patience, pause, debug)
+            if pause is None:
+                raise
+        finally:
+            current_attempt.reset(token)
+        await asyncio.sleep(pause)
+
+
+def encoded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Request options with JSON and cookies already in wire form; the caller's own objects are left alone."""
+    options = dict(options)
+    headers = {}
+    if options.get("json") is not None:
+        options["data"] = orjson.dumps(options.pop("json"))
+        headers["Content-Type"] = "application/json"
+    cookies = options.pop("cookies", None)
+    if cookies and _has_cookie(options.get("headers")):
+        options["cookies"] = cookies  # aiohttp merges them with the header
+    elif cookies:
+        headers["Cookie"] = cookie_header(cookies)
+    if headers:
+        options["headers"] = _merged(options.get("headers"), {name: value for name, value in headers.items() if value})
+    return options
+
+
+def _has_cookie(headers: Any) -> bool:
+    return bool(headers) and any(name.lower() == "cookie" for name, _ in _pairs(headers))
+
+
+def _merged(given: Any, added: dict[str, str]) -> dict[str, str]:
+    taken = {name.lower() for name in added}
+    return {**{name: value for name, value in _pairs(given or {}) if name.lower() not in taken}, **added}
+
+
+def _pairs(headers: Any) -> list[tuple[str, str]]:
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
+
+
+def _pause(
+    error: Exception, attempt: Connecting, patience: Patience, method: str, headers: Mapping[str, str], now: float
+) -> float | None:
+    fault = fault_of(error)
+    if fault is None:
+        return None
+    faults_seen[fault] += 1
+    pause = patience.pause_after(fault, now)
+    return pause if pause is not None and may_repeat(fault, attempt, method, headers, now) else None
+
+
+def _report(error: Exception, url: str, patience: Patience, pause: float | None, debug: bool) -> None:
+    fault = fault_of(error)
+    if fault is None or not (debug or faults_seen[fault] % PRINT_EVERY == 1):
+        return
+    what = f"{fault.value} ({type(error).__name__}: {error}) from {url.split('?', 1)[0]}"
+    then = "given up" if pause is None else f"next try in {pause:.1f} s"
+    advice = " Raise `ulimit -n` or lower the concurrency." if fault is Fault.OUT_OF_RESOURCES else ""
+    print(redact(f"[request] {what}: try {patience.tries}, {then}; {faults_seen[fault]} such failures so far.{advice}"))

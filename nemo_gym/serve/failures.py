@@ -1,0 +1,139 @@
+"""What a server answers when a handler fails: a JSON string a person can read, and the cause for programs.
+
+The header `X-NeMo-Gym-Cause` names the server where the failure began. Servers that fail because of it pass the header
+on unchanged, so that the caller at the end of a chain sees the origin and not the chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+from aiohttp import ClientResponseError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.retries import transport_failure_kind
+
+CAUSE_HEADER = "X-NeMo-Gym-Cause"
+MAX_LOGGED_CHARS = 2_000
+MAX_BODY_CHARS = 20_000
+_MAX_CAUSE_CHARS = 500
+
+_logger = logging.getLogger("nemo_gym.server_utils")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Where a failure began: the server, the error's type there, and its message (at most 500 characters).
+
+    `status` is what a foreign peer answered; `kind` is a registered failure kind when the transport failed.
+    """
+
+    server: str
+    error: str
+    message: str
+    status: int | None = None
+    kind: str | None = None
+
+    def header(self) -> bytes:
+        """As a header value: JSON in ASCII."""
+        return json.dumps({key: value for key, value in asdict(self).items() if value is not None}).encode("ascii")
+
+    @classmethod
+    def of_headers(cls, headers: Any) -> Cause | None:
+        """The cause another server reported; None when there is none that can be read."""
+        try:
+            fields = json.loads(headers[CAUSE_HEADER])
+            server, error, message = (fields[name] for name in ("server", "error", "message"))
+            return cls(server, error, message, fields.get("status"), fields.get("kind"))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+class ExceptionMiddleware:
+    """Turns what a handler raises into a 500 with a JSON string that names this server.
+
+    HTTP exceptions and validation errors never get here: FastAPI answers them.
+    """
+
+    def __init__(self, app: ASGIApp, *, server_label: str) -> None:
+        self.app = app
+        self.label = server_label
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def noting_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting_send)
+        except BaseException as error:
+            text, cause = self._describe(error)
+            if not started:
+                await _send_500(send, text, cause)
+
+    def _describe(self, error: BaseException) -> tuple[str, Cause]:
+        if isinstance(error, ClientResponseError):
+            return self._describe_response_error(error)
+        if isinstance(error, asyncio.CancelledError):
+            return self._own(error, "The request was cancelled.")
+        if isinstance(error, Exception):
+            traceback.print_exception(error)
+            return self._own(error, repr(error))
+        return self._own(error, "An unknown error occurred.")
+
+    def _own(self, error: BaseException, text: str) -> tuple[str, Cause]:
+        kind = transport_failure_kind(error)
+        return text, Cause(self.label, type(error).__name__, redact(text)[:_MAX_CAUSE_CHARS], kind=kind)
+
+    def _describe_response_error(self, error: ClientResponseError) -> tuple[str, Cause]:
+        content = getattr(error, "response_content", None)
+        if not isinstance(content, bytes):
+            problem = AssertionError("use nemo_gym.server_utils.raise_for_status, which keeps the answer's body")
+            return self._own(problem, repr(problem))
+        answer = plain_text(content)
+        method, url = error.request_info.method, str(error.request_info.url).split("?", 1)[0]
+        _logger.warning("%s", redact(f"{self.label}: {method} {url} answered {error.status}: {_cut(answer)}"))
+        text = f"{self.label}: {method} {url} answered {error.status}: {answer}"
+        cause = Cause.of_headers(error.headers)
+        return text, cause or Cause(self.label, type(error).__name__, redact(answer)[:_MAX_CAUSE_CHARS], error.status)
+
+
+def plain_text(content: bytes) -> str:
+    """An error body as text; the JSON string of another server is unwrapped, so that escapes don't pile up."""
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, str) else content.decode("utf-8", errors="replace")
+
+
+async def _send_500(send: Send, text: str, cause: Cause) -> None:
+    content = orjson.dumps(_encodable(_cut(redact(text), MAX_BODY_CHARS)))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(content)),
+        (CAUSE_HEADER.lower().encode("ascii"), cause.header()),
+    ]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _cut(text: str, limit: int = MAX_LOGGED_CHARS) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

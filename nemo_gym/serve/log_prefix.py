@@ -1,0 +1,38 @@
+"""Lines of a server's output say whose they are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+
+class PrefixedStream:
+    """A text stream that puts a prefix before each line; a line written in pieces gets one prefix."""
+
+    def __init__(self, stream: TextIO, prefix: str) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._at_line_start = True
+
+    def write(self, text: str) -> int:
+        if text:
+            head = self._prefix if self._at_line_start else ""
+            self._at_line_start = text.endswith("\n")
+            body = text[:-1] if self._at_line_start else text
+            tail = "\n" if self._at_line_start else ""
+            self._stream.write(head + body.replace("\n", "\n" + self._prefix) + tail)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def prefix_output(name: str) -> None:
+    """Put `(<name>) ` before every line this process prints from now on; a second call changes nothing."""
+    for attribute in ("stdout", "stderr"):
+        stream = getattr(sys, attribute)
+        if not isinstance(stream, PrefixedStream):
+            setattr(sys, attribute, PrefixedStream(stream, f"({name}) "))

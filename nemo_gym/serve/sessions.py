@@ -1,0 +1,100 @@
+"""The signed session cookie: which session a request belongs to.
+
+Wire format is Starlette's (base64 JSON, timestamp signature), so cookies of both can be read by both given the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from base64 import b64decode, b64encode
+from functools import lru_cache
+from uuid import uuid4
+
+import itsdangerous
+from starlette.middleware.sessions import Session
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SESSION_ID_KEY = "session_id"
+MAX_AGE_SECONDS = 14 * 24 * 60 * 60
+_REMEMBERED_COOKIES = 16_384
+
+_process_secret = secrets.token_bytes(32)
+
+
+def signing_key(name: str, run_token: str | None) -> str:
+    """The secret that signs cookies called `name`: derived from the run's token, so that every worker has the same.
+
+    Without a token it is random and lives as long as the process (and those forked from it).
+    """
+    master = run_token.encode("utf-8") if run_token else _process_secret
+    return hmac.new(master, b"nemo-gym-session-cookie:" + name.encode("utf-8"), hashlib.sha256).hexdigest()
+
+
+class SessionMiddleware:
+    """Gives every request a session with an id, and sends its cookie with every response.
+
+    A cookie that came in and still says the same goes out as it came, without being signed again.
+    """
+
+    def __init__(self, app: ASGIApp, *, secret_key: str, session_cookie: str) -> None:
+        self.app = app
+        self.cookie_name = session_cookie
+        self._marker = f"{session_cookie}=".encode("latin-1")
+        self._signer = itsdangerous.TimestampSigner(secret_key)
+        self._opened = lru_cache(maxsize=_REMEMBERED_COOKIES)(self._open)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        cookie = self._cookie_of(scope)
+        payload = self._payload(cookie)
+        session = Session(json.loads(payload)) if payload else Session()
+        if SESSION_ID_KEY not in session:
+            session[SESSION_ID_KEY] = str(uuid4())
+        scope["session"] = session
+
+        async def send_with_cookie(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                header = self._header(scope["session"], cookie, payload)
+                message["headers"] = [*message.get("headers", ()), (b"set-cookie", header)]
+            await send(message)
+
+        await self.app(scope, receive, send_with_cookie)
+
+    def _cookie_of(self, scope: Scope) -> str | None:
+        for name, value in scope["headers"]:
+            if name == b"cookie" and self._marker in value:
+                return cookie_parser(value.decode("latin-1")).get(self.cookie_name)
+        return None
+
+    def _payload(self, cookie: str | None) -> str | None:
+        """The session's JSON text in a cookie of ours that is neither forged nor expired nor due for a new date."""
+        if cookie is None:
+            return None
+        payload, signed_at = self._opened(cookie)
+        return payload if time.time() - signed_at < MAX_AGE_SECONDS else None
+
+    def _open(self, cookie: str) -> tuple[str | None, float]:
+        try:
+            data, signed_at = self._signer.unsign(cookie, return_timestamp=True)
+            text = b64decode(data).decode("utf-8")
+            return (text, signed_at.timestamp()) if isinstance(json.loads(text), dict) else (None, 0.0)
+        except (itsdangerous.BadSignature, ValueError):
+            return None, 0.0
+
+    def _header(self, session: Session, cookie: str | None, payload: str | None) -> bytes:
+        text = json.dumps(session)
+        if cookie is None or text != payload or self._is_old(cookie):
+            cookie = self._signer.sign(b64encode(text.encode("utf-8"))).decode("ascii")
+        return f"{self.cookie_name}={cookie}; path=/; Max-Age={MAX_AGE_SECONDS}; httponly; samesite=lax".encode(
+            "latin-1"
+        )
+
+    def _is_old(self, cookie: str) -> bool:
+        return time.time() - self._opened(cookie)[1] > MAX_AGE_SECONDS / 2

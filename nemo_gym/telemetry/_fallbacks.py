@@ -1,0 +1,80 @@
+"""Spans at the places where Gym can be traced.
+
+Nothing is recorded until `install` is given a tracer; until then every call below is a constant. Callers ask
+`is_span_group_enabled` first wherever building the attributes would cost something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol, TypeVar
+
+NEMO_LENS_AVAILABLE = False
+"""Kept for callers of 0.7, whose tracing came from a package of that name."""
+
+SPAN_GROUPS = frozenset({"job", "server", "http_client", "rollout", "verify", "agent", "model_call", "sandbox"})
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class SpanSource(Protocol):
+    """What records spans once telemetry is on."""
+
+    def open(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """A context manager that is the span."""
+
+    def wrap(self, function: _Function, name: str) -> _Function:
+        """The function, sync or async, with a span around each call."""
+
+
+_source: SpanSource | None = None
+_enabled: frozenset[str] = frozenset()
+_NO_SPAN: AbstractContextManager[None] = nullcontext()
+
+
+def install(source: SpanSource | None, groups: Iterable[str] = ()) -> None:
+    """Record the spans of `groups` with `source` from now on; None turns everything off."""
+    global _source, _enabled
+    _source = source
+    _enabled = frozenset(groups) if source is not None else frozenset()
+
+
+def is_span_group_enabled(group: str) -> bool:
+    """Whether spans of this group are recorded."""
+    return group in _enabled
+
+
+def managed_span(group: str, name: str, tracer: object = None, **attributes: Any) -> AbstractContextManager[Any]:
+    """A span as a context manager that yields it, or None when its group is off."""
+    if _source is None or group not in _enabled:
+        return _NO_SPAN
+    return _source.open(name, attributes)
+
+
+span_cm = managed_span
+
+
+def trace_fn(group: str, name: str, tracer: object = None) -> Callable[[_Function], _Function]:
+    """A decorator that traces every call while the group is on at decoration time, and else changes nothing."""
+
+    def decorate(function: _Function) -> _Function:
+        if _source is None or group not in _enabled:
+            return function
+        return _source.wrap(function, name)
+
+    return decorate
+
+
+def safe_set_span_attributes(
+    span: Any, attributes: Mapping[str, Any], redact_keys: Iterable[str] | None = None
+) -> None:
+    """Set attributes on a span (or on None), those in `redact_keys` masked; never raises."""
+    if span is None:
+        return
+    hidden = frozenset(redact_keys or ())
+    for key, value in attributes.items():
+        try:
+            span.set_attribute(key, "****" if key in hidden else value)
+        except Exception:
+            continue

@@ -1,0 +1,53 @@
+"""Calling the tools a model asks for, of those its row offers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+RESERVED_ROUTES = frozenset({"verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "mcp"})
+"""Routes of a resources server that are not for its model, whatever the row says."""
+
+
+class RefusedToolCall(Exception):
+    """A call that is answered without being made. `output` is what the model reads instead of a result."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.output = json.dumps({"error": reason})
+
+
+def offered_tools(tools: Iterable[Any]) -> list[str]:
+    """The names of the functions among a request's tools that may be called, in order."""
+    names = (tool.get("name") for tool in tools if isinstance(tool, Mapping) and tool.get("type") == "function")
+    return [name for name in names if isinstance(name, str) and _is_callable(name)]
+
+
+def tool_path(name: str, offered: list[str]) -> str:
+    """The route of a tool. RefusedToolCall for one that isn't offered, saying what is."""
+    if name not in offered:
+        known = f"The tools are: {', '.join(offered)}." if offered else "There are no tools."
+        raise RefusedToolCall(f"There is no tool {name!r}. {known}")
+    return "/" + quote(name, safe="")
+
+
+def parsed_arguments(arguments: str) -> dict[str, Any]:
+    """The arguments of a call. RefusedToolCall for what is no JSON object."""
+    try:
+        parsed = json.loads(arguments, parse_constant=_refuse_constant)
+        if not isinstance(parsed, dict):
+            raise TypeError(f"expected a JSON object, got {type(parsed).__name__}")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RefusedToolCall(f"Invalid tool call arguments: {error!r}") from None
+    return parsed
+
+
+def _is_callable(name: str) -> bool:
+    bare = name.strip("/. ")
+    return bool(bare) and bare not in RESERVED_ROUTES
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import BaseModel
+
+from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse
+from nemo_gym.judge import JudgeError, call_judge, judge_failsafe, reraise_judge_errors
+from tests.unit.serve.toys import VERIFY, ToyResources, mock_client, resources_config
+
+
+class Verdict(BaseModel):
+    score: int
+
+
+class Reply:
+    def __init__(self, body: bytes, ok: bool = True) -> None:
+        self.ok, self._body = ok, body
+
+    async def read(self) -> bytes:
+        return self._body
+
+    def raise_for_status(self) -> None:
+        raise RuntimeError("bad status")
+
+
+class JudgedRequest(BaseVerifyRequest):
+    model_config = {"extra": "allow"}
+
+
+class Judged(ToyResources):
+    async def verify(self, body: JudgedRequest) -> BaseVerifyResponse:  # type: ignore[override]
+        await call_judge(
+            self.server_client, server_name="judge", url_path="/v1/responses", json={}, response_model=Verdict
+        )
+        return BaseVerifyResponse(**body.model_dump(), reward=1.0)
+
+
+def judged(reply: Reply | Exception) -> TestClient:
+    client = mock_client()
+    client.post = AsyncMock(side_effect=[reply])
+    return TestClient(Judged(config=resources_config(), server_client=client).setup_webserver())
+
+
+async def test_a_judges_answer_is_validated() -> None:
+    client = mock_client()
+    client.post = AsyncMock(return_value=Reply(b'{"score": 3}'))
+    verdict = await call_judge(client, server_name="j", url_path="/p", json={"q": 1}, response_model=Verdict)
+    assert verdict == Verdict(score=3)
+    client.post.assert_awaited_once_with(server_name="j", url_path="/p", json={"q": 1})
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(b"{}"), Reply(b"no json"), Reply(b'{"score": 3}', ok=False), ConnectionError("gone")]
+)
+def test_a_judge_that_fails_masks_the_sample(reply: Any) -> None:
+    answer = judged(reply).post("/verify", json={**VERIFY, "answer": "A", "instance_config": {"kept": 1}})
+    body = answer.json()
+    assert answer.status_code == 200
+    assert (body["reward"], body["mask_sample"], body["failure_kind"]) == (0.0, True, "judge_failed")
+    assert body["_ng_failure_class"] == "judge_failed" and body["_ng_failure_judge_error"] == body["failure_reason"]
+    assert body["instance_config"] == {"kept": 1, "mask_sample": True}
+    assert body["answer"] == "A" and body["response"]["id"] == "resp_1"
+
+
+def test_a_judge_that_answers_scores() -> None:
+    body = judged(Reply(b'{"score": 1}')).post("/verify", json=VERIFY).json()
+    assert (body["reward"], body["mask_sample"]) == (1.0, False)
+
+
+async def test_any_error_becomes_a_judge_error() -> None:
+    async def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(JudgeError, match="KeyError: 'x'"):
+        await reraise_judge_errors(fail())
+
+
+async def test_the_wrapper_keeps_signature_and_errors() -> None:
+    async def verify(body: BaseVerifyRequest) -> BaseVerifyResponse:
+        raise LookupError
+
+    wrapped = judge_failsafe(verify)
+    assert inspect.signature(wrapped) == inspect.signature(verify)
+    with pytest.raises(LookupError):
+        await wrapped(body=BaseVerifyRequest.model_validate(VERIFY))
+
+
+async def test_reasons_are_cut_and_the_body_is_found_by_type() -> None:
+    def verify(thing: object, request: BaseVerifyRequest) -> None:
+        raise JudgeError("x" * 5000)
+
+    reply = await judge_failsafe(verify)(object(), BaseVerifyRequest.model_validate(VERIFY))
+    body = json.loads(reply.body)
+    assert len(body["failure_reason"]) == 2000 and len(body["_ng_failure_judge_error"]) == 5000
+
+
+async def test_without_a_body_it_is_a_programmers_error() -> None:
+    async def verify() -> None:
+        raise JudgeError
+
+    with pytest.raises(RuntimeError, match="no verify request"):
+        await judge_failsafe(verify)()
