@@ -17,16 +17,24 @@ from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_met
 from nemo_gym.rollout_correlation import RolloutContextMiddleware
 from nemo_gym.schema.sandbox_access import SandboxAccess
 from nemo_gym.serve.json_app import json_app
+from nemo_gym.serve.mcp_names import (
+    _MCP_TOKEN_SALT,
+    NEMO_GYM_MCP_METADATA_KEY,
+    NEMO_GYM_MCP_SESSION_TOKEN_HEADER,
+    RESERVED_MCP_TOOL_NAMES,
+)
+from nemo_gym.serve.session_store import SessionExpiredError, SessionStore, after_close, after_verify, stores_of
 from nemo_gym.server_utils import BaseRunServerInstanceConfig, BaseServer, SimpleServer
 from nemo_gym.telemetry import trace_fn
 
 if TYPE_CHECKING:
-    from nemo_gym.mcp_auto_exposure import MCPTool  # type: ignore[import-untyped]
+    from nemo_gym.mcp_auto_exposure import MCPTool
 
 __all__ = [
     "NEMO_GYM_MCP_METADATA_KEY",
     "NEMO_GYM_MCP_SESSION_TOKEN_HEADER",
     "RESERVED_MCP_TOOL_NAMES",
+    "_MCP_TOKEN_SALT",
     "AggregateMetrics",
     "AggregateMetricsRequest",
     "BaseMultiRewardVerifyResponse",
@@ -46,14 +54,11 @@ __all__ = [
     "ResourcesSeedSessionResponse",
     "ResourcesVerifyRequest",
     "ReverifyMode",
+    "SessionExpiredError",
+    "SessionStore",
     "SimpleResourcesServer",
     "normalize_tool_name",
 ]
-
-NEMO_GYM_MCP_SESSION_TOKEN_HEADER = "X-NeMo-Gym-Session-Token"
-NEMO_GYM_MCP_METADATA_KEY = "mcp"
-RESERVED_MCP_TOOL_NAMES = frozenset({"verify", "seed_session", "close_session", "aggregate_metrics", "mcp"})
-_MCP_TOKEN_SALT = "nemo-gym-mcp-session-token"
 
 
 def normalize_tool_name(name: str, server_name: str | None = None) -> str:
@@ -185,7 +190,10 @@ class BaseResourcesServer(BaseServer):
 
 
 class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleServer):
-    """A resources server: implement `verify`, add tool routes in `setup_webserver`, keep state per session id."""
+    """A resources server: implement `verify`, add tool routes in `setup_webserver`, keep state per session id.
+
+    State kept in a `SessionStore` (a private attribute) is closed by itself, after `/verify` and `/close_session`.
+    """
 
     REVERIFY_MODE: ClassVar[ReverifyMode | None] = None
     """Replaces the config's, where the server class is the better place to say it."""
@@ -198,8 +206,10 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         self.setup_session_middleware(app)
         app.add_middleware(RolloutContextMiddleware)
         app.post("/seed_session")(self.seed_session)
-        app.post("/close_session")(self.close_resources_session)
-        app.post("/verify")(judge_failsafe(trace_fn("verify", "gym.verify")(self.verify)))
+        for store in stores_of(self):
+            store.server = self.get_session_middleware_key()
+        app.post("/close_session")(after_close(self, self.close_resources_session))
+        app.post("/verify")(after_verify(self, judge_failsafe(trace_fn("verify", "gym.verify")(self.verify))))
         app.post("/aggregate_metrics")(self.aggregate_metrics)
         app.get("/reverify_mode")(self.get_reverify_mode)
         return app

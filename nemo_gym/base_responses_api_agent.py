@@ -247,4 +247,5 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def _sessions(self) -> AgentSessions:
         window = self.config.session_close_retry_window_seconds
-        return AgentSessions(self._session_records, self._closed_session_records, window)
+        release = self._close_agent_session_state
+        return AgentSessions(self._session_records, self._closed_session_records, window, release)

@@ -2,19 +2,38 @@
 
 import functools
 import inspect
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from nemo_gym.capture.middleware import ModelCallMiddleware
+from nemo_gym.capture.readback import (
+    aggregate_model_call_metrics,
+    clear_captures,
+    merge_capture,
+    read_available_model_call_records,
+    read_model_call_records,
+)
+from nemo_gym.capture.reassembly import reconstruct_streamed_response as _reconstruct_streamed_response
+from nemo_gym.capture.records import ModelCallRecord, aggregate_model_call_records, build_model_call_record
+from nemo_gym.capture.settings import (
+    ModelCallCaptureConfig,
+    make_capture_store,
+    model_call_capture_dirs_from_config,
+    observability_enabled_from_config,
+)
+from nemo_gym.capture.store import CaptureStore
+from nemo_gym.capture.usage import extract_token_stats
 from nemo_gym.config_types import BaseRunServerInstanceConfig
-from nemo_gym.global_config import OBSERVABILITY_ENABLED_KEY_NAME
 from nemo_gym.openai_utils import (
     NeMoGymChatCompletion,
     NeMoGymChatCompletionCreateParamsNonStreaming,
@@ -24,52 +43,86 @@ from nemo_gym.openai_utils import (
 from nemo_gym.rollout_correlation import RolloutContextMiddleware, maybe_rollout_id_from_run_body
 from nemo_gym.serve.json_app import json_app
 from nemo_gym.serve.model_requests import ModelExecutionOutcome, NonGeneratingRequest, start_model_execution
-from nemo_gym.serve.replay import chat_failure_frames, event_stream, replayed
+from nemo_gym.serve.refusals import MESSAGES_PATH, Refusals, failure_text, refusal, refusal_status
+from nemo_gym.serve.replay import chat_failure_frames, event_stream, messages_failure_frames, replayed, streamed
 from nemo_gym.serve.token_capture import captured, install_token_capture
 from nemo_gym.server_utils import BaseServer, SimpleServer
 from nemo_gym.telemetry import trace_fn
 from nemo_gym.token_id_capture.current import active_call
 
+if TYPE_CHECKING:
+    from nemo_gym.token_id_capture.protocols import LineageResolver
+
 __all__ = [
     "BaseResponsesAPIModel",
     "BaseResponsesAPIModelConfig",
     "Body",
+    "CaptureStore",
     "ModelCallCaptureConfig",
+    "ModelCallRecord",
     "ModelExecutionOutcome",
     "NonGeneratingRequest",
     "SimpleResponsesAPIModel",
+    "_reconstruct_streamed_response",
+    "aggregate_model_call_metrics",
+    "aggregate_model_call_records",
+    "build_model_call_record",
+    "clear_model_call_captures_for_rollouts",
+    "extract_token_stats",
     "install_model_call_capture",
+    "make_capture_store",
     "maybe_rollout_id_from_run_body",
+    "merge_model_call_capture_into_record",
+    "model_call_capture_dirs_from_config",
     "observability_enabled_from_config",
+    "read_available_model_call_records",
+    "read_model_call_records",
     "start_model_execution",
 ]
 
 _Params = TypeVar("_Params", bound=BaseModel)
+_logger = logging.getLogger(__name__)
 
 
 class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     token_id_capture_non_generating_requests: list[NonGeneratingRequest] = Field(default_factory=list)
 
 
-class ModelCallCaptureConfig(BaseModel):
-    """Whether model calls are recorded, and the absolute folder the records go to."""
+class _CaptureMiddleware:
+    """Strips the rollout prefix of requests, and records the model calls of the rollouts it names."""
 
-    observability_enabled: bool = False
-    model_call_capture_dir: Path | None = None
+    def __init__(
+        self,
+        app: Any,
+        *,
+        store: CaptureStore | None,
+        model_server_name: str | None,
+        token_store: Any = None,
+        configured_sink: Any = None,
+        lineage_store: "LineageResolver | None" = None,
+        delta_records: bool = False,
+        external_staging: bool = False,
+        token_capture_enabled: bool = False,
+        non_generating_requests: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        if token_capture_enabled or external_staging or token_store or configured_sink or lineage_store:
+            from nemo_gym.token_id_capture.middleware import TokenCaptureMiddleware
 
-    @model_validator(mode="after")
-    def validate_capture_dir(self) -> Self:
-        directory = self.model_call_capture_dir
-        if self.observability_enabled and (directory is None or not directory.is_absolute()):
-            raise ValueError(
-                "observability_enabled needs model_call_capture_dir, an absolute path that every server can write to"
+            app = TokenCaptureMiddleware(
+                app,
+                token_store=token_store,
+                configured_sink=configured_sink,
+                lineage_store=lineage_store,
+                delta_records=delta_records,
+                external_staging=external_staging,
+                token_capture_enabled=token_capture_enabled,
+                non_generating_requests=non_generating_requests,
             )
-        return self
+        calls = ModelCallMiddleware(app, store=store, model_server_name=model_server_name)
+        self.app = RolloutContextMiddleware(calls)
 
-
-def observability_enabled_from_config(global_config_dict: Any) -> bool:
-    """Whether a global config asks for model calls to be recorded; False for what is no config."""
-    return isinstance(global_config_dict, Mapping) and bool(global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME))
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.app(scope, receive, send)
 
 
 def install_model_call_capture(
@@ -85,7 +138,27 @@ def install_model_call_capture(
     install_token_capture(
         app, global_config_dict, num_workers=num_workers, non_generating_requests=non_generating_requests
     )
-    app.add_middleware(RolloutContextMiddleware)
+    store = make_capture_store(config, global_config_dict)
+    app.add_middleware(_CaptureMiddleware, store=store, model_server_name=model_server_name)
+
+
+def merge_model_call_capture_into_record(
+    record: dict[str, Any], capture_dirs: list[Path], *, include_payloads: bool = False
+) -> dict[str, Any]:
+    """Add `ng_model_call_capture` to a rollout's record and join its agent observations with it; returns the record.
+
+    A record that names no rollout stays as it is. What can't be read becomes a gap.
+    """
+    rollout_id = maybe_rollout_id_from_run_body(record)
+    if rollout_id is None:
+        return record
+    return merge_capture(record, rollout_id, capture_dirs, include_payloads=include_payloads)
+
+
+def clear_model_call_captures_for_rollouts(records: Iterable[Mapping[str, Any]], capture_dirs: list[Path]) -> None:
+    """Delete what was captured of rollouts that are about to be dispatched."""
+    ids = [rollout_id for record in records if (rollout_id := maybe_rollout_id_from_run_body(record)) is not None]
+    clear_captures(ids, capture_dirs)
 
 
 class BaseResponsesAPIModel(BaseServer):
@@ -128,6 +201,10 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer):
             | {(route.method, route.path) for route in configured},
         )
 
+    def setup_exception_middleware(self, app: FastAPI) -> None:
+        app.add_middleware(Refusals, server_label=self.get_session_middleware_key())
+        super().setup_exception_middleware(app)
+
     # --- hooks ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -163,7 +240,7 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer):
                 params = validate_streaming_responses_params(clean)
             except ValidationError as error:
                 raise _invalid(error, body) from error
-            return await self._stream_responses(request, params, ns_map)
+            return await streamed(self._stream_responses(request, params, ns_map), _responses_failure_frames)
         params = _validated(NeMoGymResponseCreateParamsNonStreaming, body)
         response = await self._invoke_responses(request, params)
         return await self._finalize_served_response(_orjson_dispatch_response(response))
@@ -171,13 +248,14 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer):
     async def _stream_responses(
         self, request: Request, params: NeMoGymResponseCreateParamsNonStreaming, ns_map: dict[str, tuple[str, str]]
     ) -> Any:
-        from nemo_gym.responses_streaming import synthesize_responses_failure_sse, synthesize_responses_sse
+        from nemo_gym.responses_streaming import synthesize_responses_sse
 
         try:
             response = await self._invoke_responses(request, params)
+            return await self._stream_served_response(response, synthesize_responses_sse(response, ns_map))
         except Exception as error:
-            return event_stream(synthesize_responses_failure_sse(str(error)))
-        return await self._stream_served_response(response, synthesize_responses_sse(response, ns_map))
+            _logger.warning("a streamed response failed: %s", failure_text(error))
+            return event_stream(_responses_failure_frames(error))
 
     async def _invoke_responses(self, request: Request, params: NeMoGymResponseCreateParamsNonStreaming) -> Any:
         return await self._call(self.responses, request, params)
@@ -211,16 +289,28 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer):
         """`/v1/messages`: answered through the Responses API; streamed when `stream` is true."""
         from nemo_gym.anthropic_converter import AnthropicConverter
 
-        converter = AnthropicConverter()
         try:
-            params = converter.anthropic_request_to_responses(body)
+            params = AnthropicConverter().anthropic_request_to_responses(body)
         except (NotImplementedError, LookupError, TypeError, ValueError) as error:
-            return _anthropic_error(400, "invalid_request_error", str(error) or repr(error))
+            return refusal(MESSAGES_PATH, 400, str(error) or repr(error))
+        answer = self._answer_messages(request, body, params)
+        try:
+            return await (streamed(answer, messages_failure_frames) if body.get("stream") else answer)
+        except HTTPException as error:
+            return refusal(MESSAGES_PATH, error.status_code, failure_text(error), dict(error.headers or {}))
+
+    async def _answer_messages(
+        self, request: Request, body: dict[str, Any], params: NeMoGymResponseCreateParamsNonStreaming
+    ) -> Any:
+        from nemo_gym.anthropic_converter import AnthropicConverter
+
         response = await self._invoke_responses(request, params)
         if isinstance(response, Response):
             return response
-        model = body.get("model") or _field(response, "model")
-        message = converter.responses_to_anthropic_response(response, model)
+        if isinstance(response, Mapping):
+            response = NeMoGymResponse.model_validate(response)
+        converter = AnthropicConverter()
+        message = converter.responses_to_anthropic_response(response, body.get("model") or response.model)
         if body.get("stream"):
             return await self._stream_served_response(response, converter.anthropic_response_to_sse(message))
         return await self._finalize_served_response(_orjson_dispatch_response(message))
@@ -263,10 +353,9 @@ def _orjson_dispatch_response(content: Any) -> Any:
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def _anthropic_error(status: int, kind: str, message: str) -> Response:
-    content = orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
-    return Response(content, status_code=status, media_type="application/json")
+def _responses_failure_frames(error: Exception) -> Iterable[str]:
+    """The frames of a Responses stream that failed."""
+    from nemo_gym.responses_streaming import synthesize_responses_failure_sse
 
-
-def _field(response: Any, name: str) -> Any:
-    return response.get(name) if isinstance(response, Mapping) else getattr(response, name, None)
+    code = "server_error" if refusal_status(error) is None else "invalid_prompt"
+    return synthesize_responses_failure_sse(failure_text(error), code=code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from nemo_gym.config.environment_servers import environment_servers_by_agent as _by_agent
-from nemo_gym.config.keys import HEAD_SERVER_KEY_NAME
+from nemo_gym.config.keys import HEAD_SERVER_KEY_NAME, TELEMETRY_KEY_NAME
 from nemo_gym.path_utils import failures_path_for as _failures_path_for
 from nemo_gym.rollouts.budget import DispatchLatencyTracker
 from nemo_gym.rollouts.completion import CompletionIterator as _BoundedCompletionIterator
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from nemo_gym.rollouts.collect import Servers
     from nemo_gym.rollouts.dispatch import Dispatcher
     from nemo_gym.rollouts.materialise import SourceRow
+    from nemo_gym.schema.trajectories import TrajectoryRecord
     from nemo_gym.server_utils import ServerClient
 
 __all__ = [
@@ -86,6 +87,9 @@ __all__ = [
     "SharedRolloutCollectionConfig",
     "_BoundedCompletionIterator",
     "_CompletedRollout",
+    "_attach_ng_perf",
+    "_attach_trajectory_record",
+    "_build_trajectory_record",
     "_environment_server_for_agent",
     "_environment_servers_by_agent",
     "_episode_record",
@@ -203,6 +207,7 @@ class RolloutCollectionHelper(BaseModel):
 
     async def _run_from_config(self, config: RolloutCollectionConfig) -> list[dict[str, Any]]:
         from nemo_gym.rollouts.collect import Collection
+        from nemo_gym.rollouts.enrichment import Enrichment
         from nemo_gym.rollouts.prompting import prompted_rows
         from nemo_gym.rollouts.sources import FallbackAgent
 
@@ -212,7 +217,9 @@ class RolloutCollectionHelper(BaseModel):
             return prompted_rows(servers.global_config, config.row_files, config.limit, config.prompt_config)
 
         fallback = FallbackAgent(servers.global_config, lambda: config.row_files)
-        return await Collection(config, servers, rows, fallback).run()
+        evidence = Enrichment(servers.global_config)
+        collection = Collection(config, servers, rows, fallback, evidence, before_dispatch=evidence.forget_earlier)
+        return await collection.run()
 
     def _run_examples_with_metadata(
         self,
@@ -296,15 +303,21 @@ def prepare_collection(config: EvalRunConfig, global_config_dict: DictConfig) ->
 
 
 def run_collection(
-    config: RolloutCollectionConfig, global_config_dict: DictConfig | None = None, *, argv: Sequence[str] | None = None
+    config: RolloutCollectionConfig,
+    global_config_dict: DictConfig | None = None,
+    *,
+    argv: Sequence[str] | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> None:
     """Collect with a prepared config, or let its driver do so. `argv` is what was typed after `gym`, to be said again.
 
     Raises StoppedError (exit 130) after Ctrl-C and TerminatedError (75) after SIGTERM, once the books are closed.
+    `watch` is called now and then from a thread: what it raises ends the collection likewise, as ServersLostError.
     """
     from nemo_gym.rollouts.interruption import run_until_signal
 
-    run_until_signal(_collection(config, global_config_dict), config.result_set, sys.argv[1:] if argv is None else argv)
+    typed = sys.argv[1:] if argv is None else argv
+    run_until_signal(_collection(config, global_config_dict), config.result_set, typed, watch)
 
 
 def collect_from_running_servers(config: EvalRunConfig, *, argv: Sequence[str] | None = None) -> None:
@@ -314,15 +327,21 @@ def collect_from_running_servers(config: EvalRunConfig, *, argv: Sequence[str] |
     """
     from nemo_gym.rollouts.sources import existing_input
     from nemo_gym.rollouts.waiting import spinup_seconds, wait_for_head, wait_for_servers
+    from nemo_gym.rollouts.watching import HeadWatch
+    from nemo_gym.telemetry import configure_telemetry_env, init_telemetry
 
     if config.input_jsonl_fpath:
         existing_input(config.input_jsonl_fpath)
     own_config = get_global_config_dict()
+    configure_telemetry_env(own_config.get(TELEMETRY_KEY_NAME))
+    init_telemetry("rollout_collection", "rollout_collection")
     seconds = spinup_seconds(own_config)
-    client = wait_for_head(setup_server_client_utils, int(own_config[HEAD_SERVER_KEY_NAME]["port"]), seconds=seconds)
+    head = own_config[HEAD_SERVER_KEY_NAME]
+    client = wait_for_head(setup_server_client_utils, int(head["port"]), seconds=seconds)
     prepared = prepare_collection(config, client.global_config_dict)
     wait_for_servers(_server_names(client.global_config_dict), client.poll_for_status, seconds=seconds)
-    run_collection(prepared, client.global_config_dict, argv=argv)
+    watch = HeadWatch(str(head["host"]), int(head["port"]))
+    run_collection(prepared, client.global_config_dict, argv=argv, watch=watch)
 
 
 def _collection(config: RolloutCollectionConfig, global_config_dict: DictConfig | None) -> Coroutine[Any, Any, Any]:
@@ -344,6 +363,26 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 async def _row_and_result(dispatcher: Dispatcher, row: Row) -> tuple[Row, Row]:
     completed = await dispatcher.run(row)
     return completed.row, completed.result
+
+
+def _build_trajectory_record(row: dict[str, Any], result: dict[str, Any]) -> TrajectoryRecord:
+    from nemo_gym.rollouts.trajectories import build_trajectory
+
+    return build_trajectory(row, result)
+
+
+def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any]) -> None:
+    from nemo_gym.rollouts.trajectories import attach_trajectory
+
+    attach_trajectory(row, result)
+
+
+def _attach_ng_perf(
+    result: dict[str, Any], *, observability_enabled: bool, rollout_latency_ms: float | None = None
+) -> None:
+    from nemo_gym.rollouts.perf import attach_perf
+
+    attach_perf(result, observability_enabled=observability_enabled, rollout_latency_ms=rollout_latency_ms)
 
 
 def _servers(client: ServerClient) -> Servers:

@@ -43,6 +43,7 @@ from nemo_gym.global_config import (
 from nemo_gym.serve import egress, ray_cluster, redaction, replies
 from nemo_gym.serve.cancellation import ClientDisconnectCancellationMiddleware
 from nemo_gym.serve.client import (
+    ANSWERS_ARE_REPEATED,
     NEMO_GYM_MODEL_SERVER_BASE_URL_ENV_VAR_NAME,
     NEMO_GYM_MODEL_SERVER_NAME_ENV_VAR_NAME,
     BaseServerClient,
@@ -53,18 +54,22 @@ from nemo_gym.serve.correlation import (
     ROLLOUT_PATH_PREFIX,
     TOKEN_CAPTURE_PATH_SEGMENT,
     apply_rollout_prefix,
+    current_rollout_id,
     rollout_path_prefix,
 )
+from nemo_gym.serve.deadline_middleware import DeadlineMiddleware
 from nemo_gym.serve.failures import ExceptionMiddleware
 from nemo_gym.serve.guards import BodyLimit, HostGuard, is_loopback
 from nemo_gym.serve.head import Head, ServerInstanceDisplayConfig, serve_in_thread
 from nemo_gym.serve.head_client import ServerStatus, fetch_config_text
+from nemo_gym.serve.idempotency import IdempotencyMiddleware
 from nemo_gym.serve.limits import raise_open_files
 from nemo_gym.serve.log_prefix import prefix_output
 from nemo_gym.serve.process import Seat, missing_server, own_instance_name, validated_block
 from nemo_gym.serve.profiler import Profiler, ProfilingMiddlewareConfig, profile_app
 from nemo_gym.serve.replies import get_response_json
 from nemo_gym.serve.sessions import SESSION_ID_KEY, SessionMiddleware, signing_key
+from nemo_gym.serve.shard import Resident, share_of
 from nemo_gym.serve.sockets import bind
 from nemo_gym.serve.uvicorn_server import (
     KeepaliveHttpToolsProtocol,
@@ -81,7 +86,15 @@ from nemo_gym.serve.worker_env import (
     set_is_nemo_gym_fastapi_worker,
     set_nemo_gym_fastapi_num_workers,
 )
-from nemo_gym.telemetry import init_telemetry, is_span_group_enabled, managed_span, shutdown_telemetry
+from nemo_gym.telemetry import (
+    connection_pool,
+    init_telemetry,
+    instrument_app,
+    is_metrics_exporter_active,
+    is_span_group_enabled,
+    shutdown_telemetry,
+)
+from nemo_gym.telemetry.http_client import request_span
 
 __all__ = [
     "DEFAULT_HEAD_SERVER_PORT",
@@ -165,9 +178,12 @@ def set_global_aiohttp_client(cfg: GlobalAIOHTTPAsyncClientConfig) -> ClientSess
 
 
 def _new_client(settings: GlobalAIOHTTPAsyncClientConfig) -> ClientSession:
-    global _GLOBAL_AIOHTTP_CLIENT, _GLOBAL_AIOHTTP_CLIENT_SETTINGS
+    global _GLOBAL_AIOHTTP_CLIENT, _GLOBAL_AIOHTTP_CLIENT_SETTINGS, _GLOBAL_AIOHTTP_CLIENT_QUEUE_TELEMETRY
     share = settings.for_one_worker(get_nemo_gym_fastapi_num_workers())
-    session = _client_sessions.create(share)
+    _GLOBAL_AIOHTTP_CLIENT_QUEUE_TELEMETRY = (
+        connection_pool.ConnectionPoolTelemetry() if is_metrics_exporter_active() else None
+    )
+    session = _client_sessions.create(share, _GLOBAL_AIOHTTP_CLIENT_QUEUE_TELEMETRY)
     _GLOBAL_AIOHTTP_CLIENT, _GLOBAL_AIOHTTP_CLIENT_SETTINGS = session, settings
     return session
 
@@ -240,12 +256,19 @@ async def request(
     """
     client = get_global_aiohttp_client()
     tries = None if _max_connection_retries is None else max(1, _max_connection_retries)
-    debug = is_global_aiohttp_client_request_debug_enabled()
-    if not is_span_group_enabled("http_client"):
-        return await egress.send(client, method, url, tries=tries, debug=debug, **kwargs)
-    attributes = {"http.request.method": method, "url.full": url.split("?", 1)[0]}
-    with managed_span("http_client", f"HTTP {method}", **attributes):
-        return await egress.send(client, method, url, tries=tries, debug=debug, **kwargs)
+    terms = {"debug": is_global_aiohttp_client_request_debug_enabled(), "internal": _internal}
+    queue = _GLOBAL_AIOHTTP_CLIENT_QUEUE_TELEMETRY
+    token = None if queue is None else connection_pool._SERVER_NAME.set(_server_name or "external")
+    try:
+        if not is_span_group_enabled("http_client"):
+            return await egress.send(client, method, url, tries=tries, **terms, **kwargs)
+        with request_span(method, url, kwargs, current_rollout_id()) as span:
+            response = await egress.send(client, method, url, tries=tries, **terms, **span.options)
+            span.answered(getattr(response, "status", None))
+            return response
+    finally:
+        if token is not None:
+            connection_pool._SERVER_NAME.reset(token)
 
 
 async def raise_for_status(response: ClientResponse, content: bytes | None = None) -> None:
@@ -375,10 +398,13 @@ class SimpleServer(BaseServer):
         """The app with all routes of the server."""
 
     def setup_telemetry(self) -> None:
-        init_telemetry(self.config.name, _server_type_of(type(self)))
+        init_telemetry(
+            self.config.name, _server_type_of(type(self)), rollout_id=current_rollout_id, redact=redaction.redact
+        )
 
     def instrument_app_for_telemetry(self, app: FastAPI) -> None:
         """Record a span per request, if that is wanted."""
+        instrument_app(app, self.config.name)
 
     def get_session_middleware_key(self) -> str:
         """The name of the session cookie, unique in a run."""
@@ -389,7 +415,7 @@ class SimpleServer(BaseServer):
         if getattr(app.state, "nemo_gym_session_middleware_installed", False):
             return
         name = self.get_session_middleware_key()
-        app.add_middleware(SessionMiddleware, secret_key=signing_key(name, _run_token()), session_cookie=name)
+        app.add_middleware(SessionMiddleware, secret_key=_session_secret(self), session_cookie=name)
         app.state.nemo_gym_session_middleware_installed = True
 
     def setup_exception_middleware(self, app: FastAPI) -> None:
@@ -454,6 +480,18 @@ class SimpleServer(BaseServer):
             shutdown_telemetry()
         return None
 
+    @classmethod
+    def _resident(cls, sock: socket.socket, *, shards: int, is_main: bool) -> Resident:
+        """The instance this process now serves as one of several, in one of `shards` processes alike."""
+        global_config_dict = get_global_config_dict()
+        config = share_of(cls.load_config_from_global_config(), shards)
+        client = ServerClient(
+            head_server_config=ServerClient.load_head_server_config(), global_config_dict=global_config_dict
+        )
+        app = cls(config=config, server_client=client)._assemble(global_config_dict, is_main=is_main)
+        options = _serving_options(config, global_config_dict)
+        return Resident(config.name, client._build_server_base_url(config), app, options, sock)
+
     def _assemble(self, global_config_dict: DictConfig, *, is_main: bool) -> FastAPI:
         self.setup_telemetry()
         app = self.setup_webserver()
@@ -464,7 +502,10 @@ class SimpleServer(BaseServer):
         self.prefix_server_logs()
         if is_main:
             _announce_capacity(global_config_dict)
+        app.add_middleware(DeadlineMiddleware)
         self.setup_exception_middleware(app)
+        if _server_type_of(type(self)) in ANSWERS_ARE_REPEATED:
+            app.add_middleware(IdempotencyMiddleware)
         self.setup_cancellation_middleware(app)
         app.add_middleware(BodyLimit)
         if is_loopback(self.config.host):
@@ -487,6 +528,11 @@ _TYPE_OF_BASE = {
 
 def _server_type_of(server_cls: type) -> str:
     return next((_TYPE_OF_BASE[base.__name__] for base in server_cls.__mro__ if base.__name__ in _TYPE_OF_BASE), "")
+
+
+def _session_secret(server: SimpleServer) -> str:
+    """What signs the server's session cookies and seals its MCP tokens."""
+    return signing_key(server.get_session_middleware_key(), _run_token())
 
 
 def _run_token() -> str | None:

@@ -17,6 +17,8 @@ from nemo_gym.launch.uv import find_uv
 from nemo_gym.launch.venvs import VenvSettings, ensure_venv, venv_path
 
 JUNIT_DIR_ENV = "GYM_CI_JUNIT_DIR"
+PYTEST = ("-m", "pytest", "-o", "asyncio_mode=auto")
+"""Components count on auto mode, also where no project around them says so."""
 
 
 def component_directory(entrypoint: str) -> Path:
@@ -34,13 +36,14 @@ def run_tests(entrypoint: str, config: Mapping[str, Any]) -> int:
     """Build a server's venv with what its tests need and run pytest in its folder; returns pytest's exit code."""
     directory = component_directory(entrypoint)
     venv = ensure_venv(directory, VenvSettings.from_config(config), for_tests=True)
-    command = [str(venv.python), "-m", "pytest", *_junit_options(entrypoint)]
+    command = [str(venv.python), *PYTEST, *_junit_options(entrypoint)]
     python_path = os.pathsep.join(
         filter(None, [str(directory), str(directory.parents[1]), os.environ.get("PYTHONPATH")])
     )
     code = subprocess.call(command, cwd=directory, env={**os.environ, "PYTHONPATH": python_path})
     if code:
-        print(f"To run these tests by hand: cd {directory} && PYTHONPATH={python_path} {venv.python} -m pytest")
+        by_hand = " ".join([str(venv.python), *PYTEST])
+        print(f"To run these tests by hand: cd {directory} && PYTHONPATH={python_path} {by_hand}")
     return code
 
 

@@ -66,7 +66,7 @@ def _serve_and_collect() -> None:
     helper.start(GlobalConfigDictParserConfig())
     try:
         if not config.get("dry_run"):
-            run_collection(prepared, config, argv=typed or None)
+            run_collection(prepared, config, argv=typed or None, watch=helper.poll)
     finally:
         helper.shutdown()
 

@@ -2,9 +2,10 @@
 
 import errno
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,10 @@ def _usage_problems(error: Exception, request: "Request | None") -> str | None:
     if pydantic is None or not isinstance(error, pydantic.ValidationError) or not _is_command_config(error.title):
         return None
     flags = {flag.key: flag.names[0] for flag in request.command.flags if flag.key} if request else {}
-    missing = [_spelled(issue, flags) for issue in error.errors() if issue["type"] == "missing"]
-    wrong = [
-        f"{_spelled(issue, flags)}: {_lower_first(issue['msg'])} (got {issue['input']!r})."
-        for issue in error.errors()
-        if issue["type"] != "missing"
-    ]
+    issues = error.errors()
+    missing = [_spelled(issue, flags) for issue in issues if issue["type"] == "missing"]
+    wrong = _wrong_values([issue for issue in issues if issue["type"] != "missing" and issue["loc"]], flags)
+    wrong += [f"{_with_flags(_lower_first(issue['msg']), flags)}." for issue in issues if not issue["loc"]]
     sentences = [f"missing {' and '.join(missing)}.", *wrong] if missing else wrong
     if request and request.command.example:
         sentences.append(f"Example: {request.command.example}")
@@ -70,13 +69,38 @@ def _is_command_config(title: str) -> bool:
     return False
 
 
+def _wrong_values(issues: Sequence[Any], flags: dict[str, str]) -> list[str]:
+    """A sentence per wrong value, however many members of a union refused it; none for what merely holds one.
+
+    What holds others is never shown: it may hold secrets.
+    """
+    leaves = [issue for issue in issues if not _holds_others(issue["input"])]
+    blamed = {_spelled(issue, flags) for issue in leaves}
+    sentences: dict[tuple[str, str], str] = {}
+    for issue in issues:
+        name, holds_others = _spelled(issue, flags), _holds_others(issue["input"])
+        if not (holds_others and name in blamed):
+            got = "" if holds_others else f" (got {issue['input']!r})"
+            sentences.setdefault((name, got), f"{name}: {_lower_first(issue['msg'])}{got}.")
+    return list(sentences.values())
+
+
+def _holds_others(value: object) -> bool:
+    return isinstance(value, Container) and not isinstance(value, str | bytes)
+
+
+def _with_flags(text: str, flags: dict[str, str]) -> str:
+    """A message about the whole config in the words of the command line."""
+    return re.sub(r"\b[a-z_]+\b", lambda word: flags.get(word[0], word[0]), text)
+
+
 def _spelled(issue: Any, flags: dict[str, str]) -> str:
     parts = [str(part) for part in issue["loc"]]
     for length in range(len(parts), 0, -1):
         key = ".".join(parts[:length])
         if key in flags:
             return flags[key]
-    return f"+{parts[0]}=" if parts else "the configuration"
+    return f"+{parts[0]}="
 
 
 def _lower_first(message: str) -> str:

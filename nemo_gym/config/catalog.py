@@ -29,17 +29,21 @@ def config_stems(folder: str, name: str, subfolder: str = "") -> list[str]:
 
 
 def benchmark_names() -> list[str]:
-    """Every benchmark's name: the folder of a `config.yaml`, else the file's path below `benchmarks/` without suffix.
+    """Every benchmark's name: the folder of a `config.yaml`, else the file's path below `benchmarks/` without suffix."""
+    return sorted(benchmark_files())
+
+
+def benchmark_files() -> dict[str, Path]:
+    """The config file of every benchmark by its name; where roots share a name, the better root's.
 
     A file is a benchmark when its own text declares exactly one data set of type `benchmark`.
     """
-    names = {
-        _benchmark_name(path.relative_to(tree))
-        for tree in _trees("benchmarks")
-        for path in _configs(tree, "**/*.yaml")
-        if declared_benchmarks(path) == 1
-    }
-    return sorted(names)
+    files: dict[str, Path] = {}
+    for tree in _trees("benchmarks"):
+        for path in _configs(tree, "**/*.yaml"):
+            if declared_benchmarks(path) == 1:
+                files.setdefault(benchmark_name(path.relative_to(tree)), path)
+    return files
 
 
 def group_members(value: str) -> list[str]:
@@ -70,7 +74,8 @@ def _is_hidden(folder: Path) -> bool:
     return (folder / TOMBSTONE_FILE_NAME).exists()
 
 
-def _benchmark_name(relative: Path) -> str:
+def benchmark_name(relative: Path) -> str:
+    """What a benchmark is called whose file is at this path below `benchmarks/`."""
     return relative.parent.as_posix() if relative.stem == "config" else relative.with_suffix("").as_posix()
 
 

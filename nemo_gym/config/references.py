@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, Literal, TypeAlias
-
-from pydantic import BaseModel
+from typing import Any
 
 from nemo_gym.config.keys import (
     ENVIRONMENT_SERVERS,
@@ -15,37 +13,24 @@ from nemo_gym.config.keys import (
     RESPONSES_API_MODELS,
     SERVER_TYPES,
 )
+from nemo_gym.schema.server_refs import (
+    AgentServerRef,
+    EnvironmentServerRef,
+    ModelServerRef,
+    ResourcesServerRef,
+    ServerRef,
+)
 
-
-class ModelServerRef(BaseModel):
-    """Names a model server instance."""
-
-    type: Literal["responses_api_models"]
-    name: str
-
-
-class ResourcesServerRef(BaseModel):
-    """Names a resources server instance."""
-
-    type: Literal["resources_servers"]
-    name: str
-
-
-class AgentServerRef(BaseModel):
-    """Names an agent instance."""
-
-    type: Literal["responses_api_agents"]
-    name: str
-
-
-class EnvironmentServerRef(BaseModel):
-    """Names an environment server instance."""
-
-    type: Literal["environment_servers"]
-    name: str
-
-
-ServerRef: TypeAlias = ModelServerRef | ResourcesServerRef | AgentServerRef | EnvironmentServerRef
+__all__ = [
+    "AgentServerRef",
+    "Domain",
+    "EnvironmentServerRef",
+    "ModelServerRef",
+    "ResourcesServerRef",
+    "ServerRef",
+    "is_server_ref",
+    "references_in",
+]
 
 _REF_CLASSES: dict[str, type[ServerRef]] = {
     RESPONSES_API_MODELS: ModelServerRef,

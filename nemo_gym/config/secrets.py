@@ -39,6 +39,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _HEADERS = frozenset({"header", "headers"})
 _SCHEME = re.compile(r"(?i)(bearer|basic|token)\s+")
 _TOKEN = re.compile(r"(?:(?i:bearer|basic|token)\s+)?[^\s/]{12,}")
+_PAIR = re.compile(r"""(?P<key>[\w.-]+)(?P<colon>["']?\s*:\s*)(?P<value>"[^"]*"|'[^']*'|[^,{}\[\]]+)""")
 _USERINFO = re.compile(r"(?<=://)[^/?#@\s]+(?=@)")
 
 
@@ -173,7 +174,13 @@ def _hide(container: dict[Any, Any] | list[Any], *, secret: bool) -> None:
 def _hide_in_override(token: str) -> str:
     key, equals, _ = token.partition("=")
     name = key.lstrip("+~").rpartition(".")[2]
-    return f"{key}={MASK}" if equals and looks_like_secret_key(name) else mask_userinfo(token)
+    if equals and looks_like_secret_key(name):
+        return f"{key}={MASK}"
+    return mask_userinfo(_PAIR.sub(_hide_in_pair, token) if "{" in token else token)
+
+
+def _hide_in_pair(pair: re.Match[str]) -> str:
+    return f"{pair['key']}{pair['colon']}{MASK}" if looks_like_secret_key(pair["key"]) else pair[0]
 
 
 def _spellings(value: str) -> set[str]:

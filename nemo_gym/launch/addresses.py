@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nemo_gym.config import ports
-from nemo_gym.config.instances import server_instances
 from nemo_gym.config.keys import DISALLOWED_PORTS_KEY_NAME, HEAD_SERVER_KEY_NAME
+from nemo_gym.config.placement import put_ports
 from nemo_gym.launch.plan import ServerPlan
 from nemo_gym.launch.settings import LaunchSettings
 from nemo_gym.launch.sockets import Endpoint
@@ -36,11 +36,8 @@ def record_ports(config: DictConfig, plans: Sequence[ServerPlan], sockets: Mappi
         return
     from omegaconf import flag_override
 
+    put_ports(config, moved)
     with flag_override(config, ["readonly", "struct"], False):
-        for instance in server_instances(config):
-            port = moved.get(instance.alias_of or instance.name)
-            if port is not None:
-                config[instance.name][instance.server_type][instance.implementation]["port"] = port
         if config.get(DISALLOWED_PORTS_KEY_NAME) is not None:
             config[DISALLOWED_PORTS_KEY_NAME].extend(list(moved.values()))
 

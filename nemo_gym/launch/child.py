@@ -45,12 +45,14 @@ def become(request: SpawnRequest, fds: list[int]) -> None:
     The caller then lets the interpreter end, so that exit handlers run.
     """
     name_process(request.name)
-    passed: dict[str, int] = dict(zip(request.roles, fds, strict=True))
-    _set_streams(passed.pop("log"))
+    passed: dict[str, list[int]] = {}
+    for role, fd in zip(request.roles, fds, strict=True):
+        passed.setdefault(role, []).append(fd)
+    _set_streams(*passed.pop("log"))
     _set_environment(request, passed)
     os.chdir(request.directory)
     if request.mode == "exec":
-        _exec(request, list(passed.values()))
+        _exec(request, [fd for fds in passed.values() for fd in fds])
     _take_venv(request)
     gc.enable()
     _run_as_main(request.entrypoint)
@@ -74,12 +76,12 @@ def _set_streams(log: int) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _set_environment(request: SpawnRequest, passed: dict[str, int]) -> None:
+def _set_environment(request: SpawnRequest, passed: dict[str, list[int]]) -> None:
     for name in (*request.unset, *_FD_VARIABLES.values()):
         os.environ.pop(name, None)
     os.environ.update(request.environment)
-    for role, fd in passed.items():
-        os.environ[_FD_VARIABLES[role]] = str(fd)
+    for role, fds in passed.items():
+        os.environ[_FD_VARIABLES[role]] = ",".join(map(str, fds))
 
 
 def _exec(request: SpawnRequest, inherited: list[int]) -> NoReturn:

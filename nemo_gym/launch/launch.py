@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import subprocess
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from nemo_gym.config.errors import NoServerInstancesError
 from nemo_gym.config.handover import write_config
 from nemo_gym.config.instances import server_instances
+from nemo_gym.config.keys import TELEMETRY_KEY_NAME
+from nemo_gym.config.placement import set_placed_shards
 from nemo_gym.launch import detach, ray_cluster
 from nemo_gym.launch.addresses import endpoints_of, record_ports
 from nemo_gym.launch.endpoints import EndpointWait, model_endpoints
@@ -22,6 +25,14 @@ from nemo_gym.launch.environment import Handover
 from nemo_gym.launch.errors import ServerFailedError, ServersLateError
 from nemo_gym.launch.fork_server import take_spawner
 from nemo_gym.launch.logs import LogConsole
+from nemo_gym.launch.placement import (
+    SharedSet,
+    bind_shards,
+    shard_name,
+    shared_members,
+    start_shard,
+    why_no_shards,
+)
 from nemo_gym.launch.plan import ServerPlan, ensure_venvs, plan_servers
 from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.readiness import PROBE_AFTER_SECONDS, Awaited, Readiness
@@ -35,6 +46,9 @@ from nemo_gym.launch.starting import start_server
 from nemo_gym.launch.status import ServerStatus, probe_url
 from nemo_gym.launch.supervisor import Supervisor
 from nemo_gym.launch.venvs import Venv, VenvSettings
+from nemo_gym.serve.limits import raise_open_files
+from nemo_gym.telemetry.memory import WatchedServer
+from nemo_gym.telemetry.orchestrator import RunTelemetry
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -70,11 +84,18 @@ class Launch:
         self._console: LogConsole | None = None
         self._readiness: Readiness | None = None
         self._leave_ray: Callable[[], None] | None = None
+        self._telemetry = RunTelemetry()
+        self._shared: SharedSet | None = None
 
     @property
     def processes(self) -> dict[str, ServerProcess]:
-        """The server processes by instance name."""
-        return self._supervisor.processes if self._supervisor is not None else {}
+        """The server processes by instance name; servers that share processes have that of their first copies."""
+        found = self._supervisor.processes if self._supervisor is not None else {}
+        if self._shared is None:
+            return found
+        first = shard_name(0)
+        names = {plan.name: first if plan.name in self._shared.names else plan.name for plan in self.plans}
+        return {name: found[key] for name, key in names.items() if key in found}
 
     @cached_property
     def redact(self) -> Callable[[str], str]:
@@ -120,6 +141,7 @@ class Launch:
         """End all of it: TERM to each server, a shared grace, KILL for what is left. Safe to call again."""
         steps = [
             self._end_servers,
+            self._telemetry.stop,
             *([self.head.stop] if self.head is not None else []),
             *([self._console.stop] if self._console is not None else []),
             *([self._readiness.close] if self._readiness is not None else []),
@@ -141,6 +163,7 @@ class Launch:
                 "The config defines no server: choose some, as in "
                 "`gym env start --resources-server mcqa --model-type openai_model`."
             )
+        self._telemetry.start(self.config.get(TELEMETRY_KEY_NAME))
         self._spawner = take_spawner()
         for line in numbered(self.plans):
             self.output(line)
@@ -155,6 +178,7 @@ class Launch:
         record_ports(self.config, self.plans, self._sockets)
         handover = self._prepare(self._sockets[HEAD].getsockname()[1])
         venvs = self._ensure_venvs()
+        self._share(venvs, handover)
         self._enter_ray()
         write_config(handover.config_file, self.config)
         self._start_head()
@@ -164,7 +188,32 @@ class Launch:
         self.wait_for_models()
         if self.head is not None:
             self.head.mark_ready()
+        self._telemetry.ready(self._watched())
         detach.announce_ready()
+
+    def _watched(self) -> dict[str, WatchedServer]:
+        types = {plan.name: plan.instance.server_type for plan in self.plans}
+        processes = self._watch.processes
+        return {name: WatchedServer(types.get(name, "shared"), process.pid) for name, process in processes.items()}
+
+    def _share(self, venvs: dict[Path, Venv], handover: Handover) -> None:
+        """Decide which servers share processes, and bind the sockets of their further copies."""
+        placement = self.settings.placement
+        if placement.mode != "shared":
+            return
+        problem = why_no_shards(self._maker, handover)
+        members = [] if problem else shared_members(self.plans, venvs, self._maker.facts())
+        if not members:
+            reason = problem or "none that rollouts are sent to may share one"
+            self.output(f"Every server has a process of its own: {reason}.")
+            return
+        raise_open_files()
+        self._shared = bind_shards(members, placement, self._sockets, self.settings.ports)
+        for index, shard in enumerate(self._shared.listeners[1:], start=1):
+            self._sockets |= {f"{shard_name(index)} {name}": bound for name, bound in shard.items()}
+        set_placed_shards(self.config, self._shared.ports)
+        self._watch.titles = {shard_name(k): self._shared.title(k) for k in range(placement.shards)}
+        self.output(f"{self._shared.summary} (placement: shared)")
 
     def _construct(self) -> None:
         """A dry run: every server is built and constructed in its own process, which then ends."""
@@ -181,7 +230,9 @@ class Launch:
         """The run's folder, its logs, and who watches what."""
         directory = self._directory = RunDirectory.create(folder)
         detach.adopt_log(directory.path)
-        logs = {plan.name: directory.log_file(plan.name, self.settings.log_dir) for plan in self.plans}
+        shards = range(self.settings.placement.shards if self.settings.placement.mode == "shared" else 0)
+        names = [*(plan.name for plan in self.plans), *map(shard_name, shards)]
+        logs = {name: directory.log_file(name, self.settings.log_dir) for name in names}
         self._supervisor = Supervisor(logs, lambda text: self.redact(text))
         self._console = LogConsole(logs, self.server_output)
         self._console.start()
@@ -209,7 +260,11 @@ class Launch:
         problem = self._maker.facts().problem
         if problem is not None:
             self.output(f"Servers start slowly, each importing by itself: {problem}")
+        shared = self._shared.names if self._shared is not None else []
+        self._spawn_shards(handover, readiness)
         for plan in self.plans:
+            if plan.name in shared:
+                continue
             log, bound = self._watch.logs[plan.name], self._sockets.get(plan.name)
             started = start_server(plan, venvs[plan.directory], handover, self._maker, log=log, bound=bound)
             if started.start.mode == "exec" and self.config.get("verbose"):
@@ -218,6 +273,17 @@ class Launch:
             if started.ready is not None and bound is not None:
                 probe_at = time.monotonic() + PROBE_AFTER_SECONDS
                 readiness.expect(Awaited(plan.name, started.ready, bound.getsockname()[:2], probe_at))
+
+    def _spawn_shards(self, handover: Handover, readiness: Readiness) -> None:
+        if self._shared is None:
+            return
+        for index, listeners in enumerate(self._shared.listeners):
+            name = shard_name(index)
+            started = start_shard(self._shared, index, handover, self._maker, self._watch.logs[name])
+            self._watch.add(name, started.process)
+            address = next(iter(listeners.values())).getsockname()[:2]
+            probe_at = math.inf  # it reports by itself, and one server that answers says nothing of the others
+            readiness.expect(Awaited(name, started.ready, address, probe_at, servers=tuple(self._shared.names)))
 
     def _publish(self) -> None:
         now = time.time()
@@ -228,7 +294,15 @@ class Launch:
         if self.head is not None:
             self.head.set_instances(self.records)
         if self._directory is not None:
-            self._directory.publish(self.settings.head_host, self.settings.head_port, self.records, self._watch.logs)
+            self._directory.publish(self.settings.head_host, self.settings.head_port, self.records, self._logs)
+
+    @property
+    def _logs(self) -> dict[str, Path]:
+        """The log of every server: of one with several copies that of the first, the others by their shards' names."""
+        logs = dict(self._watch.logs)
+        for name in self._shared.names if self._shared is not None else ():
+            logs[name] = logs[shard_name(0)]
+        return logs
 
     def wait_until_ready(self) -> None:
         """Return when every server answers, and say so. Raises ServerFailedError or ServersLateError."""
@@ -250,7 +324,16 @@ class Launch:
 
     def _note_ready(self, name: str) -> None:
         """From here on the server's socket is its own: were it to crash, its port must refuse and not hang."""
-        self._sockets.pop(name).close()
+        own = self._sockets.pop(name, None)
+        for bound in [own] if own is not None else self._sockets_of_shard(name):
+            bound.close()
+
+    def _sockets_of_shard(self, name: str) -> list[socket.socket]:
+        if self._shared is None:
+            return []
+        if name == shard_name(0):
+            return [self._sockets.pop(member) for member in self._shared.names]
+        return [self._sockets.pop(f"{name} {member}") for member in self._shared.names]
 
     def wait_for_models(self) -> None:
         """Return when the endpoints that model servers call answer. Raises ConfigError naming the silent ones."""
@@ -287,7 +370,7 @@ class Launch:
             servers = "server" if len(alive) == 1 else "servers"
             self.output(f"Stopping {len(alive)} {servers}, waiting up to {STOP_GRACE_SECONDS:g} s …")
         self._spawner.close(STOP_GRACE_SECONDS)
-        killed = [process.name for process in alive if process.returncode == -9]
+        killed = list(dict.fromkeys(process.name for process in alive if process.returncode == -9))
         if killed:
             self.output(f"Killed, since they didn't stop in time: {', '.join(killed)}")
         if alive:
@@ -295,7 +378,7 @@ class Launch:
 
     def _forget(self) -> None:
         self._spawner = self._supervisor = self._directory = self._console = self._readiness = None
-        self._leave_ray = self.head = None
+        self._leave_ray = self.head = self._shared = None
         self._sockets = {}
 
     @property

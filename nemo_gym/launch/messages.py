@@ -13,7 +13,8 @@ from typing import Any, Literal
 from nemo_gym.launch.errors import LaunchError
 
 BUFFER_BYTES = 1 << 20
-MOST_DESCRIPTORS = 8
+MOST_DESCRIPTORS = 250
+"""The kernel takes 253 with one packet."""
 
 Role = Literal["log", "listen", "ready"]
 
@@ -24,7 +25,7 @@ class SpawnRequest:
 
     `mode` is `fork` (run `entrypoint` in a copy of the fork server) or `exec` (run it with `python`). `environment` and
     `unset` change the fork server's own environment. `roles` says what each passed descriptor is, in order; a `log` is
-    always among them.
+    always among them, and a process that holds several servers has a `listen` for each.
     """
 
     name: str

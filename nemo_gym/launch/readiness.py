@@ -25,7 +25,7 @@ class Awaited:
     """A server that isn't ready yet: its pipe, and its address for the case that no byte comes.
 
     `probe_at` is the monotonic time from which it is asked over HTTP; a server made by somebody else's code may never
-    write a byte.
+    write a byte. `servers` are the instances it holds, where that isn't one of its own name.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Awaited:
     address: tuple[str, int]
     probe_at: float
     probe: socket.socket | None = field(default=None, repr=False)
+    servers: tuple[str, ...] = ()
 
 
 @dataclass
@@ -43,11 +44,11 @@ class Readiness:
     on_ready: Callable[[str], None]
     report: Callable[[str], None]
     awaited: dict[str, Awaited] = field(default_factory=dict)
-    total: int = 0
+    expected: set[str] = field(default_factory=set)
 
     def expect(self, server: Awaited) -> None:
         self.awaited[server.name] = server
-        self.total += 1
+        self.expected.update(server.servers or (server.name,))
 
     def wait(self, timeout: float | None) -> None:
         """Return when all are ready. Raises ServerFailedError when one ends, ServersLateError when time is up."""
@@ -71,7 +72,9 @@ class Readiness:
 
     def progress(self) -> str:
         late = ", ".join(f"{name} ({self._state(name)})" for name in self.awaited)
-        return f"{self.total - len(self.awaited)} / {self.total} servers ready; waiting for {late}"
+        missing = {name for server in self.awaited.values() for name in server.servers or (server.name,)}
+        total = len(self.expected)
+        return f"{total - len(missing)} / {total} servers ready; waiting for {late}"
 
     def close(self) -> None:
         """Give up what is still open."""

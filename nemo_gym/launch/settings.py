@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from nemo_gym.config.keys import (
     UV_CACHE_DIR_KEY_NAME,
     UV_LOCK_TIMEOUT_SECONDS_KEY_NAME,
 )
+from nemo_gym.config.placement import Placement
 from nemo_gym.launch.sockets import PortRange
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -40,6 +41,7 @@ class LaunchSettings:
     endpoint_seconds: float
     log_dir: Path | None
     uv_variables: dict[str, str]
+    placement: Placement = field(default_factory=Placement)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LaunchSettings:
@@ -59,6 +61,7 @@ class LaunchSettings:
             endpoint_seconds=max(0.0, _seconds(config, MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME)),
             log_dir=Path(str(log_dir)).expanduser().absolute() if log_dir else None,
             uv_variables=_uv_variables(config),
+            placement=Placement.from_config(config),
         )
 
 

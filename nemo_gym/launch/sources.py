@@ -22,6 +22,8 @@ COMPAT_MODULES = (
 """Modules of the `compat` extra, which carry their distributions' names."""
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+_SHAREABLE = re.compile(r"^[ \t]*shareable[ \t]*(?::[^=\n]+)?=[ \t]*(True|False)\b", re.MULTILINE)
+_EXPOSES_TOOLS = re.compile(r"^[ \t]*expose_tools_over_mcp[ \t]*:[ \t]*true\b", re.MULTILINE)
 _RAY_ENABLED = re.compile(r"^[ \t]*ray_enabled[ \t]*(?::[^=\n]+)?=[ \t]*(True|False)\b", re.MULTILINE)
 
 
@@ -35,8 +37,47 @@ def needs_ray(directory: Path) -> bool:
 
 
 def compat_imports(directory: Path) -> set[str]:
-    """Modules a component imports that nobody but the `compat` extra may have brought."""
-    return {name for text in _texts(directory) for name in _IMPORT.findall(text) if name in COMPAT_MODULES}
+    """Modules a component imports, or has imported for it, that nobody but the `compat` extra may have brought."""
+    imported = {name for text in _texts(directory) for name in _IMPORT.findall(text) if name in COMPAT_MODULES}
+    return imported | ({"mcp"} if _exposes_tools(directory) else set())
+
+
+def _exposes_tools(directory: Path) -> bool:
+    """Whether a config of the component has its tools served over MCP."""
+    configs = (path.read_text(encoding="utf-8", errors="replace") for path in sorted(directory.glob("configs/*.yaml")))
+    return any(_EXPOSES_TOOLS.search(text) for text in configs)
+
+
+def shared_class(directory: Path, entrypoint: Path) -> str | None:
+    """The class an entrypoint serves, when that may share a process with other servers; else None.
+
+    The component must declare it, do nothing but serve when run as a program, and import nothing by a name that means
+    another thing outside its folder.
+    """
+    declared = {match for text in _texts(directory) for match in _SHAREABLE.findall(text)}
+    if declared != {"True"} or _imports_siblings(directory):
+        return None
+    try:
+        tree = ast.parse(entrypoint.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    return next((name for node in tree.body if (name := _served_by(node)) is not None), None)
+
+
+def _served_by(node: ast.stmt) -> str | None:
+    """`C` in `if __name__ == "__main__": C.run_webserver()`."""
+    if not isinstance(node, ast.If) or ast.unparse(node.test) != "__name__ == '__main__'" or len(node.body) != 1:
+        return None
+    match node.body[0]:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "run_webserver"), args=[], keywords=[])):
+            return name
+    return None
+
+
+def _imports_siblings(directory: Path) -> bool:
+    siblings = {path.stem for path in directory.glob("*.py")}
+    siblings |= {path.parent.name for path in directory.glob("*/__init__.py")}
+    return any(siblings.intersection(_IMPORT.findall(text)) for text in _texts(directory))
 
 
 def unconditional_imports(files: Iterable[Path]) -> list[str]:

@@ -15,12 +15,14 @@ from nemo_gym.launch.process import ServerProcess
 class Supervisor:
     """Keeps the processes of a run by name, and the order in which they died.
 
-    `wakeup` is a pipe end that becomes readable at every death, for those who wait on descriptors.
+    `titles` say how a sentence begins about a process that is more than the server it is called after. `wakeup` is a
+    pipe end that becomes readable at every death, for those who wait on descriptors.
     """
 
     def __init__(self, logs: Mapping[str, Path], redact: Callable[[str], str] = str) -> None:
         self.processes: dict[str, ServerProcess] = {}
         self.logs = logs
+        self.titles: dict[str, str] = {}
         self._earlier = {name: length(path) for name, path in logs.items()}
         self._redact = redact
         self._deaths: list[ServerProcess] = []
@@ -58,7 +60,9 @@ class Supervisor:
     def describe(self, process: ServerProcess) -> str:
         log = self.logs.get(process.name)
         lines = [] if log is None else tail(log, since=self._earlier[process.name])
-        what = f"Server {process.name} (pid {process.pid}) {process.describe_end()} before it was asked to."
+        title = self.titles.get(process.name, f"Server {process.name} (")
+        separator = "" if title.endswith("(") else ", "
+        what = f"{title}{separator}pid {process.pid}) {process.describe_end()} before it was asked to."
         if not lines:
             return f"{what} It wrote nothing."
         quoted = "\n".join(self._redact(with_prefix(process.name, line)) for line in lines)

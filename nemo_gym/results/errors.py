@@ -12,3 +12,7 @@ class ResultsFileError(ConfigError):
 
 class MismatchedRolloutsError(GymError, ValueError):
     """Rows and rollouts don't belong together: a key occurs twice, or lacks its counterpart."""
+
+
+class MissingPackageError(GymError, ImportError):
+    """An optional package is needed for what was asked."""

@@ -11,6 +11,7 @@ from nemo_gym.results.metric_names import Stat
 from nemo_gym.results.records import ROLLOUT_INDEX, TASK_INDEX, Record, rollout_key
 
 if TYPE_CHECKING:
+    from nemo_gym.results.dataframes import DataFrame, DataFrameGroupBy, Series
     from nemo_gym.results.pairing import PairedRollouts
 
 Entries = list[dict[str, Any]]
@@ -46,6 +47,24 @@ class RewardProfiler:
         from nemo_gym.results.infos import rollout_info
 
         return rollout_info(*rollout_key(result), result)
+
+    def histogram(self, data: Series) -> Any:
+        """A histogram of a pandas series without its missing values; None when nothing is left."""
+        from nemo_gym.results.dataframes import histogram
+
+        return histogram(data)
+
+    def describe_dataframe(self, df: DataFrame) -> DataFrame:
+        """The profile's statistics (rows) of every column of numbers. Needs pandas, or raises MissingPackageError."""
+        from nemo_gym.results.dataframes import describe_dataframe
+
+        return describe_dataframe(df)
+
+    def calculate_metrics_single_df(self, grouped_df: DataFrameGroupBy) -> Entries:
+        """One entry per group of a pandas grouping: its keys and statistics. Raises MissingPackageError."""
+        from nemo_gym.results.dataframes import group_metrics
+
+        return group_metrics(grouped_df)
 
     def prepare_for_serialization(self, metrics: Iterable[Mapping[str, Any]]) -> Entries:
         """The entries without histograms, which have no JSON form."""

@@ -27,6 +27,7 @@ from nemo_gym.rollouts.journal import Books
 from nemo_gym.rollouts.materialise import Planner, PlanOptions, SourceRow
 from nemo_gym.rollouts.migration import migrate_invalid_judge_main_rows
 from nemo_gym.rollouts.options import RolloutCollectionConfig
+from nemo_gym.rollouts.pinning import client_of_rows
 from nemo_gym.rollouts.plan import new_plan
 from nemo_gym.rollouts.progress import CollectionProgress
 from nemo_gym.rollouts.recorder import Enrich, Recorder
@@ -41,6 +42,7 @@ from nemo_gym.rollouts.resume import (
 from nemo_gym.rollouts.routing import Router
 from nemo_gym.rollouts.rows import Row, objects
 from nemo_gym.rollouts.scoring import ScoredRecords, ZeroOptions
+from nemo_gym.rollouts.token_delivery import token_delivery
 from nemo_gym.rollouts.topology import Topology
 
 
@@ -79,6 +81,7 @@ class Collection:
     enrich: Enrich | None = None
     retries: Retries = IN_PLACE
     identity: Mapping[str, Any] = field(default_factory=dict)
+    before_dispatch: Callable[[Row], None] | None = None
 
     async def run(self) -> list[Result]:
         """Every result in (task, repeat) order when the config retains them, else nothing.
@@ -112,6 +115,7 @@ class Collection:
 
     def _fresh(self) -> Work:
         config, results = self.config, self.config.result_set
+        results.check_apart_from(file.path for file in config.row_files)
         planner = Planner(PlanOptions.of(config), self.fallback_agent)
         router = Router(self.servers.global_config)
         rows = router.settled(_planned(planner, self.rows()))
@@ -134,12 +138,18 @@ class Collection:
             with CollectionProgress(total=work.planned, done=work.planned - work.left) as progress:
                 collected = Recorder(config, books, progress, self.enrich)
                 dispatcher = self._dispatcher(tracker, collected)
+                tokens = token_delivery(self.servers.global_config, books, collected.prepare)
                 iterator = CompletionIterator(
-                    (dispatcher.run(row) for row in work.rows), max_resident_tasks=_residency(config), total=work.left
+                    (tokens.around(row, dispatcher.run) for row in self._announced(work.rows)),
+                    max_resident_tasks=_residency(config),
+                    total=work.left,
                 )
                 try:
-                    for awaitable in iterator:
-                        collected.take(await awaitable)
+                    async with tokens:
+                        for awaitable in iterator:
+                            completed = await awaitable
+                            collected.take(completed)
+                            tokens.recorded(completed)
                 except BaseException as error:
                     books.closed(_state(error))
                     raise
@@ -149,6 +159,13 @@ class Collection:
         if config.dispatch_budget_s is not None:
             notify(tracker.summary())
         return collected
+
+    def _announced(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """The rows, each made known when its turn has come."""
+        for row in rows:
+            if self.before_dispatch is not None:
+                self.before_dispatch(row)
+            yield row
 
     def _dispatcher(self, tracker: DispatchLatencyTracker, collected: Recorder) -> Dispatcher:
         config = self.config
@@ -163,6 +180,8 @@ class Collection:
             tracker=tracker,
             failures_as_rows=config.keeps_failures_as_rows,
             retries=self.retries if config.keeps_failures_as_rows else Retries(),
+            rollout_seconds=config.rollout_timeout_s,
+            client_of=client_of_rows(self.servers.client, self.servers.global_config),
         )
 
     async def _score(self, drained: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,9 +30,11 @@ from nemo_gym.rollouts.keys import (
     TASK_ID_KEY,
     TASKSET_KEY,
 )
+from nemo_gym.rollouts.pinning import ClientOf
 from nemo_gym.rollouts.records import episode_record, episode_request, is_episode_reply
 from nemo_gym.rollouts.rows import Row
 from nemo_gym.schema.episodes import is_materialized_task_row
+from nemo_gym.serve.deadline import deadline, seconds_left
 
 Result = dict[str, Any]
 
@@ -75,7 +78,7 @@ class AttemptListener(Protocol):
 class CompletedRollout:
     """A row (the caller's own object), what came of it, how long the last request took, and who ran it.
 
-    `sent` is the row as it was last sent, where that differs.
+    `sent` is the row as it was last sent, where that differs. `is_prepared` says that the result has its stamps.
     """
 
     row: Row
@@ -84,6 +87,7 @@ class CompletedRollout:
     environment_server: str | None = None
     environment_server_type: str | None = None
     sent: Row | None = None
+    is_prepared: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,10 @@ class Dispatcher:
     tracker: DispatchLatencyTracker
     failures_as_rows: bool = False
     retries: Retries = Retries()
+    rollout_seconds: float | None = None
+    """What a rollout may take, its retries included; every server that works for it is told."""
+    client_of: ClientOf | None = None
+    """Where a row's client isn't simply `client`."""
 
     async def run(self, row: Row) -> CompletedRollout:
         """The outcome of one row."""
@@ -131,7 +139,8 @@ class Dispatcher:
                 self.tracker.record_drained()
                 return CompletedRollout(row, _drained_result(), None, server, server_type)
             self.listener.dispatched(row)
-            completed = await self._run_with_retries(row, server)
+            with deadline(self.rollout_seconds):
+                completed = await self._run_with_retries(row, server)
         if completed.rollout_latency_ms is not None:
             self.tracker.record(completed.rollout_latency_ms / 1000)
         return replace(completed, environment_server=server, environment_server_type=server_type)
@@ -147,7 +156,7 @@ class Dispatcher:
                 failure = failure_row(error) if is_request_failure(error) else None
                 number += 1
                 delay = self.retries.delay(number, waited) if _is_worth_a_retry(failure) else None
-                if delay is None or failure is None:
+                if delay is None or failure is None or delay >= (seconds_left() or math.inf):
                     self.listener.failed(row, server, error)
                     if failure is None or not self.failures_as_rows:
                         raise
@@ -155,12 +164,13 @@ class Dispatcher:
             self.listener.retried(row, number, delay, failure)
             await self.retries.sleep(delay)
             waited += delay
-            body = _with_own_capture_id(row, number)
+            body = with_own_capture_id(row, number)
 
     async def _request(self, row: Row, server: str) -> Result:
         is_episode = is_materialized_task_row(row)
         body = episode_request(row) if is_episode else row
-        response: RunResponse = await self.client.post(server_name=server, url_path="/run", json=body)
+        client: RolloutClient = self.client if self.client_of is None else self.client_of(row)
+        response: RunResponse = await client.post(server_name=server, url_path="/run", json=body)
         await self.raise_for_status(response)
         reply = orjson.loads(await response.read())
         if not isinstance(reply, dict):
@@ -172,7 +182,7 @@ def _is_worth_a_retry(failure: Result | None) -> bool:
     return failure is not None and rule_for(failure[NG_FAILURE_CLASS_KEY]).retried
 
 
-def _with_own_capture_id(row: Row, number: int) -> Row:
+def with_own_capture_id(row: Row, number: int) -> Row:
     """A copy of the row whose model calls are captured apart from those of the attempt that failed."""
     base = row.get(ROLLOUT_ID_KEY_NAME) or f"{row.get(TASK_INDEX_KEY_NAME)}-{row.get(ROLLOUT_INDEX_KEY_NAME)}"
     return {**row, ROLLOUT_ID_KEY_NAME: f"{base}.r{number}"}

@@ -26,6 +26,10 @@ class ServersUnavailableError(RolloutError):
     """The servers a collection needs don't answer."""
 
 
+class ServersLostError(RolloutError):
+    """The servers of a collection ended while it ran; what was done is saved."""
+
+
 class NothingMeasuredError(RolloutError, RuntimeError):
     """Rows were there, but not one of them was scored."""
 

@@ -23,6 +23,7 @@ from nemo_gym.rollouts.dispatch import Dispatcher, Result, failure_notice
 from nemo_gym.rollouts.materialise import Planner, PlanOptions, SourceRow, in_order
 from nemo_gym.rollouts.options import RolloutCollectionConfig
 from nemo_gym.rollouts.outputs import ResultSet
+from nemo_gym.rollouts.pinning import client_of_rows
 from nemo_gym.rollouts.prompting import prompted_rows
 from nemo_gym.rollouts.records import key_of
 from nemo_gym.rollouts.routing import Router
@@ -69,6 +70,7 @@ def dispatcher_for(
         budget=Budget(budget_seconds, margin_seconds, tracker),
         tracker=tracker,
         failures_as_rows=failures_as_rows,
+        client_of=client_of_rows(servers.client, servers.global_config),
     )
 
 

@@ -16,13 +16,19 @@ from nemo_gym.rollouts.keys import (
     NG_FAILURE_TYPE_KEY,
     NG_TERMINAL_KEY,
 )
+from nemo_gym.schema.failure_kinds import TRANSPORT_TIMEOUT
 
 AGENT_REQUEST_FAILED_FAILURE_CLASS = "agent_request_failed"
 AGENT_RUN_ERROR_FAILURE_CLASS = "agent_run_error"
 ENVIRONMENT_SERVER_FAILURE_CLASS = "environment_server_failed"
 
 NO_RESULT_FAILURE_CLASSES = frozenset(
-    {AGENT_REQUEST_FAILED_FAILURE_CLASS, AGENT_RUN_ERROR_FAILURE_CLASS, ENVIRONMENT_SERVER_FAILURE_CLASS}
+    {
+        AGENT_REQUEST_FAILED_FAILURE_CLASS,
+        AGENT_RUN_ERROR_FAILURE_CLASS,
+        ENVIRONMENT_SERVER_FAILURE_CLASS,
+        TRANSPORT_TIMEOUT,
+    }
 )
 """Nothing ran to completion: there is no trace to read back and no number to average."""
 
@@ -126,8 +132,20 @@ def _cause_of(error: BaseException) -> dict[str, Any] | None:
 def _class_of(error: BaseException, status: int | None) -> str:
     if isinstance(error, ReplyError):
         return ENVIRONMENT_SERVER_FAILURE_CLASS
+    if _ran_out_of_time(error, status):
+        return TRANSPORT_TIMEOUT
     answered = status is not None and status not in _BUSY_STATUSES
     return AGENT_RUN_ERROR_FAILURE_CLASS if answered else AGENT_REQUEST_FAILED_FAILURE_CLASS
+
+
+def _ran_out_of_time(error: BaseException, status: int | None) -> bool:
+    """Whether the rollout's deadline passed, here or at the server that says so."""
+    from nemo_gym.serve.deadline import DeadlineExceededError, is_over
+
+    if status is None:
+        return isinstance(error, DeadlineExceededError) or (isinstance(error, TimeoutError) and is_over())
+    cause = _cause_of(error) if status == 504 else None
+    return cause is not None and cause.get("kind") == TRANSPORT_TIMEOUT
 
 
 def http_status_of(error: BaseException) -> int | None:

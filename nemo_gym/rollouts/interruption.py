@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import signal
 import threading
@@ -11,29 +12,38 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nemo_gym.config.secrets import hide_secrets_in_overrides
-from nemo_gym.rollouts.errors import StoppedError, TerminatedError
+from nemo_gym.config.secrets import MASK, hide_secrets_in_overrides
+from nemo_gym.rollouts.errors import ServersLostError, StoppedError, TerminatedError
 from nemo_gym.rollouts.outputs import ResultSet
+from nemo_gym.rollouts.watching import Watch, loss_during
+from nemo_gym.serve.garbage import relax_collection
 
 T = TypeVar("T")
 
 _SECRET_FLAG = "--model-api-key"
 _BY_NAME = "env:"
 _STAND_IN = "env:POLICY_API_KEY"
+_REFERENCE = re.compile(r"\$\{oc\.env:\w+\}")
 _RESUME_TOKENS = ("--resume", "+resume_from_cache=true", "++resume_from_cache=true")
 _OVERWRITE_TOKENS = ("--overwrite", "+overwrite=true", "++overwrite=true")
 _OUTPUT_MARKS = ("--output", "-o", "output_jsonl_fpath=", "+output_jsonl_fpath=", "++output_jsonl_fpath=")
 
 
-def run_until_signal(collection: Coroutine[Any, Any, T], results: ResultSet, argv: Sequence[str]) -> T:
+def run_until_signal(
+    collection: Coroutine[Any, Any, T], results: ResultSet, argv: Sequence[str], watch: Watch | None = None
+) -> T:
     """Run a collection in a loop of its own.
 
     SIGINT and SIGTERM cancel it; once it has closed its books, StoppedError or TerminatedError says what is saved and
-    the command that goes on. A second signal is the system's to handle. `argv` are the arguments of this run of `gym`.
+    the command that goes on. What `watch` raises ends it likewise, as ServersLostError. A second signal is the system's
+    to handle. `argv` are the arguments of this run of `gym`.
     """
     received: list[signal.Signals] = []
+    relax_collection()
     try:
-        return asyncio.run(_cancelled_by_signals(collection, received))
+        return asyncio.run(_cancelled_by_signals(collection, received, watch))
+    except _Loss as loss:
+        raise ServersLostError(f"{loss}\n{_farewell(results, argv)}") from None
     except asyncio.CancelledError:
         if not received:
             raise
@@ -41,9 +51,20 @@ def run_until_signal(collection: Coroutine[Any, Any, T], results: ResultSet, arg
         raise ended(_farewell(results, argv)) from None
 
 
-async def _cancelled_by_signals(collection: Coroutine[Any, Any, T], received: list[signal.Signals]) -> T:
+class _Loss(Exception):
+    """Servers ended, and the collection was ended for it."""
+
+
+async def _cancelled_by_signals(
+    collection: Coroutine[Any, Any, T], received: list[signal.Signals], watch: Watch | None
+) -> T:
     task = asyncio.ensure_future(collection)
     with _handled(received, task):
+        loss = None if watch is None else await loss_during(task, watch)
+        if loss is not None and not received:
+            task.cancel()
+            await asyncio.wait({task})
+            raise _Loss(str(loss))
         return await task
 
 
@@ -84,7 +105,7 @@ def _farewell(results: ResultSet, argv: Sequence[str]) -> str:
 
 
 def resume_command(argv: Sequence[str], output: Path) -> str:
-    """The command that goes on with a run that was started as `gym *argv`; secrets on it are masked."""
+    """The command that goes on with a run that was started as `gym *argv`; secrets are left to the environment."""
     tokens = [token for token in _without_secrets(argv) if token not in _OVERWRITE_TOKENS]
     if not any(token.startswith(_OUTPUT_MARKS) for token in tokens):
         tokens += ["--output", str(output)]
@@ -101,9 +122,16 @@ def _without_secrets(argv: Sequence[str]) -> Iterator[str]:
             yield token if token.startswith(_BY_NAME) else _STAND_IN
         elif flag == _SECRET_FLAG and equals:
             yield token if value.startswith(_BY_NAME) else f"{flag}={_STAND_IN}"
+        elif shown == f"{flag}={MASK}":
+            yield token if _REFERENCE.fullmatch(value) else f"{flag}={_reference(flag)}"
         else:
             yield shown
         before = token
+
+
+def _reference(flag: str) -> str:
+    """How an override reads the environment variable that is named like its key."""
+    return f"${{oc.env:{flag.lstrip('+').rpartition('.')[2].upper()}}}"
 
 
 def _lines(path: Path) -> int:

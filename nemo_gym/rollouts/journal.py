@@ -135,6 +135,10 @@ class Books:
         self._note({"kind": "done", **asdict(completion), "offset": offset})
         return offset
 
+    async def synced(self) -> None:
+        """Wait until all that was written is on the disk. Raises OutputError when it can't be brought there."""
+        await asyncio.to_thread(self._sync)
+
     @property
     def _files(self) -> tuple[AppendFile, ...]:
         return (self._output, self._failures, self._journal)

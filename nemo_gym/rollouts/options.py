@@ -124,6 +124,9 @@ class RolloutCollectionConfig(SharedRolloutCollectionConfig):
     prompt_config: str | None = Field(default=None, description="Prompt templates for rows without an input.")
     skills: SkillsConfig | None = Field(default=None, description="Skill folder given to the agents.")
     dispatch_budget_s: float | None = Field(default=None, ge=0, description="Seconds after which no row is started.")
+    rollout_timeout_s: float | None = Field(
+        default=None, gt=0, description="Seconds a rollout may take, its retries included; then it has failed."
+    )
     drain_margin_s: float | None = Field(default=None, ge=0, description="Seconds kept free at the budget's end.")
     dispatch_longest_first: bool = Field(default=False, description="On resume, start rows known to be slow first.")
     retry_terminal_timeouts: bool = Field(default=False, description="On resume, try timed-out rows again.")

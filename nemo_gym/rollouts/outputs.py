@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,11 +74,19 @@ class ResultSet:
             ) from error
         if self.output.is_dir():
             raise OutputError(f"{self.output} is a folder: --output must name a file.")
+        if self.output.exists() and not self.output.is_file():
+            raise OutputError(f"{self.output} is a device, not a file: choose another --output.")
         unwritable = self.output if self.output.exists() and not os.access(self.output, os.W_OK) else None
         if not os.access(folder, os.W_OK | os.X_OK):
             unwritable = folder
         if unwritable is not None:
             raise OutputError(f"{unwritable} is not writable: choose another --output.")
+
+    def check_apart_from(self, inputs: Iterable[Path]) -> None:
+        """Raise OutputError when writing this set would take away a file that rows are read from."""
+        for path in inputs:
+            if any(member.exists() and member.samefile(path) for member in self.members):
+                raise OutputError(f"{path} is the input, and {self.output} would replace it: choose another --output.")
 
     def delete(self) -> None:
         """Remove every file of the set."""

@@ -45,6 +45,7 @@ def prepare(config: EvalRunConfig, global_config: DictConfig | Mapping[str, Any]
     if source.notice:
         notify(source.notice)
     files = _collated(source, config, global_config, results) if source.needs_collation else source.files
+    results.check_apart_from(file.path for file in files)
     _check_rows(files, config.limit)
     if not config.output_jsonl_fpath:
         notify(f"No --output given: writing to {output}.")

@@ -38,11 +38,19 @@ class Recorder:
         self._failures = NoticeLimit(_NOTICES, listed)
         self._retries = NoticeLimit(_NOTICES, "Further retries are only counted; the journal lists them.")
 
-    def take(self, completed: CompletedRollout) -> None:
-        result, row = completed.result, completed.sent or completed.row
-        stamp(row, result, completed.environment_server, completed.environment_server_type)
+    def prepare(self, completed: CompletedRollout) -> None:
+        """Stamp a result and add what was captured while it was made, once; `take` does it otherwise."""
+        if completed.is_prepared:
+            return
+        completed.is_prepared = True
+        row = completed.sent or completed.row
+        stamp(row, completed.result, completed.environment_server, completed.environment_server_type)
         if self._enrich is not None:
             self._enrich(completed)
+
+    def take(self, completed: CompletedRollout) -> None:
+        self.prepare(completed)
+        result = completed.result
         completion = _completion(completed)
         keeps_record = completion.outcome in ("measured", "failed")
         self._books.record(completion, record_line(result) if keeps_record else None)

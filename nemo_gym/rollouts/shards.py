@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from nemo_gym.config.errors import ConfigPathNotFoundError
+from nemo_gym.config.notices import notify
 from nemo_gym.rollouts.aggregation import aggregate, server_of_record
 from nemo_gym.rollouts.collect import Servers
+from nemo_gym.rollouts.errors import OutputError
 from nemo_gym.rollouts.options import RolloutAggregationConfig
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import record_line
 from nemo_gym.rollouts.scoring import ScoredRecords, ZeroOptions
 from nemo_gym.rollouts.topology import Topology
 
-_NO_SHARD_ENDINGS = ("_failures", "_materialized_inputs")
+_NO_SHARD_ENDINGS = ("_failures", "_materialized_inputs", "_reward_profiling")
 
 
 def shard_paths(globs: str) -> list[Path]:
@@ -38,8 +40,9 @@ async def aggregate_shards(config: RolloutAggregationConfig, servers: Servers) -
 
     Returns the metrics file, None when nothing was to be scored.
     """
-    shards = [ResultSet(path) for path in shard_paths(config.input_glob)]
     output = ResultSet(Path(config.output_jsonl_fpath))
+    paths = shard_paths(config.input_glob)
+    shards = [ResultSet(path) for path in (_apart_from(output.output, paths) if config.merge_shards else paths)]
     output.check_writable()
     zeros = ZeroOptions(frozenset(config.count_failure_classes_as_zero), config.count_missing_rollouts_as_zero)
     topology = Topology(servers.global_config)
@@ -56,6 +59,19 @@ async def aggregate_shards(config: RolloutAggregationConfig, servers: Servers) -
     if (report := records.coverage.report()) is not None:
         print(report)
     return metrics
+
+
+def _apart_from(output: Path, paths: list[Path]) -> list[Path]:
+    """The shards without an earlier merger of them. Raises OutputError when nothing else is left."""
+    left = [path for path in paths if not (output.exists() and path.samefile(output))]
+    if not left:
+        raise OutputError(
+            f"{output} is the only file to merge and would be replaced: choose another --output, or pass "
+            "+merge_shards=false to compute its metrics alone."
+        )
+    if len(left) < len(paths):
+        notify(f"{output} is where the merged records go: it isn't read.")
+    return left
 
 
 def _merge(records: Iterable[dict[str, object]], output: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from nemo_gym.schema.anthropic_messages import NeMoGymAnthropicMessage
-from nemo_gym.schema.errors import InvalidContent, UnsupportedInDialect, reading
+from nemo_gym.schema.errors import InvalidAnswer, UnsupportedInDialect, reading
 from nemo_gym.schema.images import data_url
 from nemo_gym.schema.requests import NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.schema.response import NeMoGymResponse
@@ -203,9 +203,9 @@ class MessagesIngress:
         try:
             parsed = json.loads(arguments) if arguments else {}
         except ValueError:
-            raise InvalidContent(f"function call arguments are not JSON: {arguments[:100]!r}") from None
+            raise InvalidAnswer(f"function call arguments are not JSON: {arguments[:100]!r}") from None
         if not isinstance(parsed, dict):
-            raise InvalidContent(f"function call arguments are not a JSON object: {arguments[:100]!r}")
+            raise InvalidAnswer(f"function call arguments are not a JSON object: {arguments[:100]!r}")
         return parsed
 
     def _stop_reason_from_response(self, response: NeMoGymResponse, has_tool_use: bool) -> str:

@@ -11,7 +11,7 @@ from nemo_gym.schema.chat_request import NeMoGymChatCompletionCreateParamsNonStr
 from nemo_gym.schema.chat_usage import usage_to_responses
 from nemo_gym.schema.content import NeMoGymResponseOutputRefusal, NeMoGymResponseOutputText, NeMoGymSummary
 from nemo_gym.schema.conversion import ConverterBase, token_bundle
-from nemo_gym.schema.errors import InvalidContent, UnsupportedInDialect
+from nemo_gym.schema.errors import InvalidAnswer, UnsupportedInDialect
 from nemo_gym.schema.hosted_items import NeMoGymResponseCustomToolCall
 from nemo_gym.schema.item_unions import NeMoGymResponseOutputItem
 from nemo_gym.schema.requests import NeMoGymResponseCreateParamsNonStreaming
@@ -77,7 +77,7 @@ class AnswerConversion(ConverterBase):
         With `preserve_envelope_id` the response keeps the backend's id. Raises ValueError if there is no choice.
         """
         if not chat_completion.choices:
-            raise InvalidContent(f"chat completion {chat_completion.id!r} has no choices")
+            raise InvalidAnswer(f"chat completion {chat_completion.id!r} has no choices")
         choice = chat_completion.choices[0]
         output = self.postprocess_chat_response(choice)
         reason = _INCOMPLETE_REASONS.get(choice.finish_reason or "")

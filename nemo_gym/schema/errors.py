@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 from pydantic import ValidationError
 
@@ -11,9 +12,20 @@ from nemo_gym.errors import GymError
 class UnsupportedInDialect(NotImplementedError, GymError):
     """A valid request or answer that has no form in the dialect it is converted to."""
 
+    refusal_status: ClassVar[int] = 400
+    """The HTTP status with which a server refuses the request."""
+
 
 class InvalidContent(ValueError, GymError):
     """Content that is wrong in any dialect."""
+
+    refusal_status: ClassVar[int | None] = 400
+
+
+class InvalidAnswer(InvalidContent):
+    """A backend's answer that is wrong in any dialect: not the fault of who asked."""
+
+    refusal_status: ClassVar[int | None] = None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from nemo_gym.schema.chat_request import NeMoGymChatCompletionCreateParamsNonStr
 from nemo_gym.schema.conversion import ConverterBase, ResponsesConverterState
 from nemo_gym.schema.errors import UnsupportedInDialect, reading
 from nemo_gym.schema.requests import NeMoGymResponseCreateParamsNonStreaming
-from nemo_gym.schema.token_fields import TOKEN_METADATA_FIELDS
+from nemo_gym.schema.token_fields import TOKEN_METADATA_FIELDS, TokenIDLogProbMixin
 
 _WITHOUT_CHAT_FORM = (
     "background",
@@ -33,8 +33,11 @@ def _request_data(params: NeMoGymResponseCreateParamsNonStreaming) -> dict[str, 
 
 def _item_data(item: BaseModel) -> dict[str, Any]:
     """One item as a dict; token arrays by reference."""
-    data = item.model_dump(exclude_unset=True, exclude_none=True, exclude=set(TOKEN_METADATA_FIELDS))
-    data.update({key: value for key, value in item if key in TOKEN_METADATA_FIELDS and value is not None})
+    if isinstance(item, TokenIDLogProbMixin):
+        data = item.model_dump(exclude_unset=True, exclude_none=True, exclude=set(TOKEN_METADATA_FIELDS))
+        data.update({key: value for key, value in item if key in TOKEN_METADATA_FIELDS and value is not None})
+    else:
+        data = item.model_dump(exclude_unset=True, exclude_none=True)
     if "type" not in data and "role" not in data:
         data["type"] = getattr(item, "type", None)
     return data

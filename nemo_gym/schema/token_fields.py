@@ -41,6 +41,8 @@ class TokenIDLogProbTypedDictMixin(TypedDict):
 
 def has_token_bundle(data: Mapping[str, Any]) -> bool:
     """True if all three required arrays are there."""
+    if TOKEN_METADATA_FIELDS.isdisjoint(data):
+        return False
     return all(data.get(field) is not None for field in REQUIRED_TOKEN_METADATA_FIELDS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +21,10 @@ from nemo_gym.schema.sandbox_access import SandboxAccess
 from nemo_gym.schema.tool_access import ToolAccess
 
 AGENT_SESSION_COOKIE_KEY = "agent_session_id"
+IDLE_SECONDS = 24 * 60 * 60
+"""After this long without a request an open session is released, as if it had been closed without a receipt."""
+
+LOG = logging.getLogger(__name__)
 
 
 def unique_by_name(tool_accesses: list[ToolAccess]) -> list[ToolAccess]:
@@ -99,6 +104,7 @@ class _AgentSessionRecord:
     episode_id: EpisodeId | None = None
     close_response: AgentCloseSessionResponse | None = None
     expires_at: float = float("inf")
+    used_at: float = field(default_factory=time.monotonic)
 
 
 SeedHook = Callable[[AgentSeedSessionRequest], Awaitable[AgentSessionState]]
@@ -107,11 +113,16 @@ CloseHook = Callable[[AgentSessionState], Awaitable[AgentCloseSessionResponse]]
 
 @dataclass(frozen=True)
 class AgentSessions:
-    """The sessions of one agent. `closed` holds the records with a receipt, in the order they were closed."""
+    """The sessions of one agent, the longest unused first.
+
+    `closed` holds the records with a receipt, in the order they were closed. `release` is given the state of sessions
+    that nobody closed.
+    """
 
     records: dict[str, _AgentSessionRecord]
     closed: OrderedDict[str, _AgentSessionRecord]
     retry_window_seconds: float
+    release: CloseHook | None = None
 
     async def seed(self, marker: str | None, body: AgentSeedSessionRequest, hook: SeedHook) -> AgentSeedSessionResponse:
         """Open a session; the same request again succeeds. `marker` is the id in the caller's cookie.
@@ -155,6 +166,7 @@ class AgentSessions:
         record = self.records.get(session_id)
         if record is None or record.state is None or record.closing:
             raise _conflict(f"agent session {session_id!r} is not open")
+        self._touch(session_id, record)
         return record.state
 
     @asynccontextmanager
@@ -166,6 +178,7 @@ class AgentSessions:
             async with record.lock:
                 if self.records.get(session_id) is not record:
                     continue
+                self._touch(session_id, record)
                 try:
                     yield record
                 finally:
@@ -188,6 +201,40 @@ class AgentSessions:
             session_id, record = self.closed.popitem(last=False)
             if self.records.get(session_id) is record:
                 del self.records[session_id]
+        for session_id in self._idle_since(now - IDLE_SECONDS):
+            state = self.records.pop(session_id).state
+            LOG.warning("Agent session %s was not used for 24 hours and is released.", session_id)
+            if self.release is not None and state is not None:
+                _in_background(self.release(state), session_id)
+
+    def _touch(self, session_id: str, record: _AgentSessionRecord) -> None:
+        record.used_at = time.monotonic()
+        self.records[session_id] = self.records.pop(session_id, record)
+
+    def _idle_since(self, deadline: float) -> list[str]:
+        """Open sessions that nobody has used, or works on, since then."""
+        idle = []
+        for session_id, record in self.records.items():
+            if record.used_at > deadline:
+                break
+            if record.close_response is None and not record.lock.locked():
+                idle.append(session_id)
+        return idle
+
+
+_releasing: set[asyncio.Task[None]] = set()
+
+
+def _in_background(release: Awaitable[Any], session_id: str) -> None:
+    async def run() -> None:
+        try:
+            await release
+        except Exception:
+            LOG.exception("Releasing agent session %s failed.", session_id)
+
+    task = asyncio.get_running_loop().create_task(run())
+    _releasing.add(task)
+    task.add_done_callback(_releasing.discard)
 
 
 async def _open(record: _AgentSessionRecord, body: AgentSeedSessionRequest, hook: SeedHook) -> None:

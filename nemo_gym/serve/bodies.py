@@ -1,4 +1,4 @@
-"""How large and how deep a request body may be."""
+"""Request bodies: read whole, and how deep they may be."""
 
 from __future__ import annotations
 
@@ -6,9 +6,24 @@ from itertools import accumulate
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 MAX_NESTING = 200
 """Levels of arrays and objects; what is deeper can't be encoded again by orjson (254)."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body of a request. ClientDisconnect when its client hangs up before the end."""
+    message = await receive()
+    chunks: list[bytes] = []
+    while message["type"] == "http.request":
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        message = await receive()
+    raise ClientDisconnect
+
 
 _STEPS = {ord(b"["): 1, ord(b"{"): 1, ord(b"]"): -1, ord(b"}"): -1}
 _OTHER_BYTES = bytes(byte for byte in range(256) if byte not in _STEPS)

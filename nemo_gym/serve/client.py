@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Self, cast
 
 from aiohttp import ClientResponse
 from omegaconf import DictConfig
@@ -11,21 +12,29 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from nemo_gym.config.instances import BaseServerConfig
 from nemo_gym.config.keys import (
+    ENVIRONMENT_SERVERS,
     HEAD_SERVER_KEY_NAME,
     OBSERVABILITY_ENABLED_KEY_NAME,
     RESOURCES_SERVERS,
+    RESPONSES_API_AGENTS,
     RESPONSES_API_MODELS,
     SERVER_TYPES,
 )
 from nemo_gym.serve import local
 from nemo_gym.serve.correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_path_prefix
 from nemo_gym.serve.head_client import ServerStatus, probe
+from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.process import missing_server
+from nemo_gym.serve.retries import with_key
+from nemo_gym.telemetry import is_span_group_enabled
+from nemo_gym.telemetry.http_client import request_span
 
 NEMO_GYM_MODEL_SERVER_NAME_ENV_VAR_NAME = "NEMO_GYM_MODEL_SERVER_NAME"
 NEMO_GYM_MODEL_SERVER_BASE_URL_ENV_VAR_NAME = "NEMO_GYM_MODEL_SERVER_BASE_URL"
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+ANSWERS_ARE_REPEATED = frozenset({RESOURCES_SERVERS, RESPONSES_API_AGENTS, ENVIRONMENT_SERVERS})
+"""Types of servers that recognise an idempotency key: those whose work has effects."""
 _MODEL_CALL_PATHS = frozenset({"/v1/responses", "/v1/chat/completions", "/v1/messages"})
 
 
@@ -42,19 +51,26 @@ class BaseServerClient(BaseModel):
 
     _server_base_urls: dict[str, str] = PrivateAttr(default_factory=dict)
     _server_types: dict[str, str | None] = PrivateAttr(default_factory=dict)
+    _repeating: dict[str, bool] = PrivateAttr(default_factory=dict)
     _observability_enabled: bool | None = PrivateAttr(default=None)
 
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
-        """Call a server of the run with aiohttp's options; a pydantic `json` is sent without its unset fields."""
+        """Call a server of the run with aiohttp's options; a pydantic `json` is sent without its unset fields.
+
+        A POST to a server that recognises repetitions gets an idempotency key, unless it has one: so a connection that
+        breaks doesn't end the call, and its work is done once.
+        """
         base_url = self._base_url_for_request(server_name)
         if isinstance(body := kwargs.get("json"), BaseModel):
             kwargs["json"] = body.model_dump(exclude_unset=True)
         url_path = self._with_rollout_prefix(server_name, url_path, kwargs.get("json"))
         neighbour = local.find(server_name, base_url, kwargs)
         if neighbour is not None:
-            answer = await neighbour.request(method, url_path, **kwargs)
+            answer = await _within_process(neighbour, method, url_path, kwargs)
             if answer.status not in _REDIRECTS:
                 return cast(ClientResponse, answer)
+        if method.upper() == "POST" and self._repeats_answers(server_name):
+            kwargs["headers"] = with_key(kwargs.get("headers"))
         return await self._send(method, f"{base_url}{url_path}", server_name, kwargs)
 
     async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
@@ -74,6 +90,12 @@ class BaseServerClient(BaseModel):
     def base_url(self, server_name: str) -> str:
         """`http://host:port` of a server of the run; ConfigError when the config defines none of that name."""
         return self._resolve_base_url(server_name)
+
+    def at(self, ports: Mapping[str, int]) -> Self:
+        """A client that finds the named servers at other ports of their hosts, and all others where this one does."""
+        moved = self.model_copy()
+        moved._server_base_urls = {name: _with_port(self.base_url(name), port) for name, port in ports.items()}
+        return moved
 
     async def _send(self, method: str, url: str, server_name: str, options: dict[str, Any]) -> ClientResponse:
         raise NotImplementedError
@@ -115,9 +137,33 @@ class BaseServerClient(BaseModel):
             return current_rollout_id() or maybe_rollout_id_from_run_body(body if isinstance(body, dict) else None)
         return None
 
+    def _repeats_answers(self, server_name: str) -> bool:
+        """Whether the server knows a call it has seen; several workers don't know of each other's."""
+        known = self._repeating.get(server_name)
+        if known is None:
+            is_ours = self._server_type(server_name) in ANSWERS_ARE_REPEATED
+            workers = self._block_of(server_name).get("num_workers") if is_ours else None
+            known = self._repeating[server_name] = is_ours and (workers or 1) <= 1
+        return known
+
     def _server_type(self, server_name: str) -> str | None:
         if server_name not in self._server_types:
             entry = self.global_config_dict.get(server_name)
             kind = next(iter(entry), None) if isinstance(entry, DictConfig) else None
             self._server_types[server_name] = str(kind) if kind in SERVER_TYPES else None
         return self._server_types[server_name]
+
+
+def _with_port(base_url: str, port: int) -> str:
+    return f"{base_url.rpartition(':')[0]}:{port}"
+
+
+async def _within_process(
+    neighbour: local.LocalServer, method: str, url_path: str, options: dict[str, Any]
+) -> LocalResponse:
+    if not is_span_group_enabled("http_client"):
+        return await neighbour.request(method, url_path, **options)
+    with request_span(method, neighbour.base_url + url_path, options, current_rollout_id()) as span:
+        answer = await neighbour.request(method, url_path, **span.options)
+        span.answered(answer.status)
+        return answer

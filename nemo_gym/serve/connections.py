@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 import aiohttp
@@ -19,6 +19,7 @@ from yarl import URL
 
 from nemo_gym.serve.client_settings import GlobalAIOHTTPAsyncClientConfig, set_tcp_keepalive
 from nemo_gym.serve.cookies import set_cookies
+from nemo_gym.telemetry.connection_pool import ConnectionPoolTelemetry, QueueConstraint, QueueOutcome
 
 KEEP_ALIVE_SECONDS = 15
 """Idle connections are kept this long: less than our servers keep them (30 s), so that none is closed under us."""
@@ -38,7 +39,37 @@ current_attempt: ContextVar[Connecting | None] = ContextVar("nemo_gym_http_attem
 
 
 class _Connector(TCPConnector):
-    """Notes for the current attempt whether its connection was new, and how long it had been idle."""
+    """Notes for the current attempt whether its connection was new, and how long it had been idle.
+
+    With `telemetry` it reports new connections and, where aiohttp has the method, waiting for one of the limited slots.
+    """
+
+    def __init__(self, *, telemetry: ConnectionPoolTelemetry | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._telemetry = telemetry
+
+    async def _create_connection(self, *args: Any, **options: Any) -> Any:
+        protocol = await super()._create_connection(*args, **options)
+        if self._telemetry is not None:
+            self._telemetry.connected()
+        return protocol
+
+    async def _wait_for_available_connection(self, key: Any, *args: Any, **options: Any) -> None:
+        if self._telemetry is None:
+            await super()._wait_for_available_connection(key, *args, **options)
+            return
+        started, constraint, outcome = time.monotonic(), self._constraint(key), "abandoned"
+        try:
+            await super()._wait_for_available_connection(key, *args, **options)
+            outcome = "ok"
+        finally:
+            self._telemetry.queued(time.monotonic() - started, constraint, cast(QueueOutcome, outcome))
+
+    def _constraint(self, key: Any) -> QueueConstraint:
+        if self.limit and len(self._acquired) >= self.limit:
+            return "total"
+        is_host_full = self.limit_per_host and len(self._acquired_per_host.get(key, ())) >= self.limit_per_host
+        return "per_host" if is_host_full else "unknown"
 
     async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:
         connection = await super().connect(req, traces, timeout)
@@ -95,10 +126,12 @@ class ClientSessions:
         """Whether this is one of ours, and not something a test put in its place."""
         return session in self._ours
 
-    def create(self, settings: GlobalAIOHTTPAsyncClientConfig) -> ClientSession:
+    def create(
+        self, settings: GlobalAIOHTTPAsyncClientConfig, telemetry: ConnectionPoolTelemetry | None = None
+    ) -> ClientSession:
         """A session for the running loop."""
         self._drop_closed_loops()
-        session = new_session(settings)
+        session = new_session(settings, telemetry)
         self._by_loop[asyncio.get_running_loop()] = session
         self._ours.add(session)
         return session
@@ -116,7 +149,9 @@ class ClientSessions:
                 abandon(session)
 
 
-def new_session(settings: GlobalAIOHTTPAsyncClientConfig) -> ClientSession:
+def new_session(
+    settings: GlobalAIOHTTPAsyncClientConfig, telemetry: ConnectionPoolTelemetry | None = None
+) -> ClientSession:
     """A client without timeouts and without cookies of its own."""
 
     def keepalive_socket(address: Any) -> socket.socket:
@@ -128,6 +163,7 @@ def new_session(settings: GlobalAIOHTTPAsyncClientConfig) -> ClientSession:
 
     return ClientSession(
         connector=_Connector(
+            telemetry=telemetry,
             limit=settings.global_aiohttp_connector_limit,
             limit_per_host=settings.global_aiohttp_connector_limit_per_host,
             keepalive_timeout=KEEP_ALIVE_SECONDS,

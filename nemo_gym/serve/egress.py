@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -11,10 +12,12 @@ from typing import Any
 import orjson
 from aiohttp import ClientResponse, ClientSession
 
+from nemo_gym.serve.arrived_body import arrived
 from nemo_gym.serve.connections import Connecting, current_attempt
 from nemo_gym.serve.cookies import cookie_header
+from nemo_gym.serve.deadline import DeadlineExceededError, is_over, seconds_left, within_deadline
 from nemo_gym.serve.redaction import redact
-from nemo_gym.serve.retries import Fault, Patience, fault_of, may_repeat
+from nemo_gym.serve.retries import Fault, Patience, fault_of, has_key, may_repeat
 
 PRINT_EVERY = 100
 """Of a fault the first occurrence in a process is printed, then every hundredth."""
@@ -23,26 +26,42 @@ faults_seen: Counter[Fault] = Counter()
 
 
 async def send(
-    session: ClientSession, method: str, url: str, *, tries: int | None = None, debug: bool = False, **options: Any
+    session: ClientSession,
+    method: str,
+    url: str,
+    *,
+    tries: int | None = None,
+    debug: bool = False,
+    internal: bool = False,
+    **options: Any,
 ) -> ClientResponse:
     """One request with aiohttp's options, tried again as `retries` allows; the answer may have any HTTP status.
 
-    `tries` replaces the usual number of tries. Raises what aiohttp raised last, at once when it is no transport error
-    or when repeating could run the request's effect twice.
+    `tries` replaces the usual number of tries. Every try ends with the current deadline, which `internal` receivers are
+    told. Raises what aiohttp raised last, at once when it is no transport error or when repeating could run the
+    request's effect twice; DeadlineExceededError when the time is over.
     """
     options = encoded(options)
     headers = options.get("headers") or {}
+    is_recognised = has_key(headers)
     patience = Patience(limit=tries)
     while True:
+        bounded = within_deadline(options, announce=internal)
         attempt = Connecting()
         token = current_attempt.set(attempt)
         try:
-            return await session.request(method, url, **options)
+            response = await session.request(method, url, **bounded)
+            if is_recognised and response.content_type == "application/json":
+                # So that a connection that breaks during the body counts as broken here; the stream stays readable.
+                response.content = arrived(await response.read())
+            return response
         except Exception as error:
             now = time.monotonic()
             pause = _pause(error, attempt, patience, method, headers, now)
             _report(error, url, patience, pause, debug)
-            if pause is None:
+            if is_over():
+                raise DeadlineExceededError(f"the rollout's deadline passed while {_bare(url)} was asked") from error
+            if pause is None or pause >= (seconds_left() or math.inf):
                 raise
         finally:
             current_attempt.reset(token)
@@ -94,7 +113,11 @@ def _report(error: Exception, url: str, patience: Patience, pause: float | None,
     fault = fault_of(error)
     if fault is None or not (debug or faults_seen[fault] % PRINT_EVERY == 1):
         return
-    what = f"{fault.value} ({type(error).__name__}: {error}) from {url.split('?', 1)[0]}"
+    what = f"{fault.value} ({type(error).__name__}: {error}) from {_bare(url)}"
     then = "given up" if pause is None else f"next try in {pause:.1f} s"
     advice = " Raise `ulimit -n` or lower the concurrency." if fault is Fault.OUT_OF_RESOURCES else ""
     print(redact(f"[request] {what}: try {patience.tries}, {then}; {faults_seen[fault]} such failures so far.{advice}"))
+
+
+def _bare(url: str) -> str:
+    return url.split("?", 1)[0]

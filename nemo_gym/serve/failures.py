@@ -17,8 +17,9 @@ import orjson
 from aiohttp import ClientResponseError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nemo_gym.serve.deadline import DeadlineExceededError
 from nemo_gym.serve.redaction import redact
-from nemo_gym.serve.retries import transport_failure_kind
+from nemo_gym.serve.retries import Fault, transport_failure_kind
 
 CAUSE_HEADER = "X-NeMo-Gym-Cause"
 MAX_LOGGED_CHARS = 2_000
@@ -57,7 +58,7 @@ class Cause:
 
 
 class ExceptionMiddleware:
-    """Turns what a handler raises into a 500 with a JSON string that names this server.
+    """Turns what a handler raises into a 500 with a JSON string that names this server; a passed deadline into a 504.
 
     HTTP exceptions and validation errors never get here: FastAPI answers them.
     """
@@ -82,13 +83,15 @@ class ExceptionMiddleware:
         except BaseException as error:
             text, cause = self._describe(error)
             if not started:
-                await _send_500(send, text, cause)
+                await _send_failure(send, _status_of(error, cause), text, cause)
 
     def _describe(self, error: BaseException) -> tuple[str, Cause]:
         if isinstance(error, ClientResponseError):
             return self._describe_response_error(error)
         if isinstance(error, asyncio.CancelledError):
             return self._own(error, "The request was cancelled.")
+        if isinstance(error, DeadlineExceededError):
+            return self._own(error, f"{self.label}: {error}")
         if isinstance(error, Exception):
             traceback.print_exception(error)
             return self._own(error, repr(error))
@@ -120,14 +123,20 @@ def plain_text(content: bytes) -> str:
     return value if isinstance(value, str) else content.decode("utf-8", errors="replace")
 
 
-async def _send_500(send: Send, text: str, cause: Cause) -> None:
+def _status_of(error: BaseException, cause: Cause) -> int:
+    """504 where time ran out, here or further on; 500 for everything else."""
+    is_late_elsewhere = getattr(error, "status", None) == 504 and cause.kind == Fault.TIMED_OUT.value
+    return 504 if isinstance(error, DeadlineExceededError) or is_late_elsewhere else 500
+
+
+async def _send_failure(send: Send, status: int, text: str, cause: Cause) -> None:
     content = orjson.dumps(_encodable(_cut(redact(text), MAX_BODY_CHARS)))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(content)),
         (CAUSE_HEADER.lower().encode("ascii"), cause.header()),
     ]
-    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
 

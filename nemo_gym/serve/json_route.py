@@ -24,11 +24,11 @@ from pydantic_core import SchemaSerializer
 from starlette._exception_handler import wrap_app_handling_exceptions
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nemo_gym.serve.bodies import check_nesting
+from nemo_gym.serve.bodies import check_nesting, read_body
 
 _MISSING = object()
 
@@ -103,7 +103,7 @@ class _JSONEndpoint:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw = await _read(receive)
+        raw = await read_body(receive)
         try:
             body = self._validate(self._decode(raw, scope))
         except RequestValidationError as error:
@@ -228,17 +228,6 @@ def _json_error(position: int, message: str) -> dict[str, Any]:
         "input": {},
         "ctx": {"error": message},
     }
-
-
-async def _read(receive: Receive) -> bytes:
-    message = await receive()
-    chunks: list[bytes] = []
-    while message["type"] == "http.request":
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        message = await receive()
-    raise ClientDisconnect
 
 
 def _is_json(scope: Scope, needs_content_type: bool) -> bool:

@@ -18,6 +18,7 @@ from aiohttp import ClientTimeout
 from starlette.types import ASGIApp, Message, Scope
 from yarl import URL
 
+from nemo_gym.serve.deadline import DeadlineExceededError, is_over, within_deadline
 from nemo_gym.serve.egress import encoded
 from nemo_gym.serve.local_response import LocalResponse
 
@@ -42,12 +43,17 @@ class LocalServer:
         The handler runs in a task and a context of its own. A timeout or a cancelled caller cancels it; what it raises
         is answered with a 500.
         """
-        sent = encoded(options)
+        sent = within_deadline(encoded(options), announce=True)
         url_path = _with_query(url_path, sent.get("params"))
         exchange = _Exchange(_body_of(sent))
         scope = self._scope(method.upper(), url_path, _headers(sent, exchange.body, self.authority))
         task = self.loop.create_task(_run(self.app, scope, exchange), context=self.context.copy())
-        await _finished(task, exchange, _seconds(sent.get("timeout")))
+        try:
+            await _finished(task, exchange, _seconds(sent.get("timeout")))
+        except TimeoutError as error:
+            if is_over():
+                raise DeadlineExceededError(f"the rollout's deadline passed while {url_path} was asked") from error
+            raise
         return LocalResponse(
             method=method.upper(),
             url=self.base_url + url_path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from http.cookies import SimpleCookie
@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Any
 
 import orjson
-from aiohttp import ClientResponseError, RequestInfo
+from aiohttp import ClientResponseError, RequestInfo, StreamReader
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from nemo_gym.serve.arrived_body import arrived
 from nemo_gym.serve.cookies import set_cookies
 
 
@@ -80,9 +81,9 @@ class LocalResponse:
     def charset(self) -> str | None:
         return None
 
-    @property
-    def content(self) -> _Content:
-        return _Content(self._body)
+    @cached_property
+    def content(self) -> StreamReader:
+        return arrived(self._body)
 
     @cached_property
     def request_info(self) -> RequestInfo:
@@ -135,37 +136,3 @@ class _Done:
 
     def __await__(self) -> Any:
         return iter(())
-
-
-class _Content:
-    """The body as a stream that has already arrived."""
-
-    def __init__(self, body: bytes) -> None:
-        self._rest = body
-
-    async def read(self, n: int = -1) -> bytes:
-        taken = self._rest if n < 0 else self._rest[:n]
-        self._rest = self._rest[len(taken) :]
-        return taken
-
-    async def readany(self) -> bytes:
-        return await self.read()
-
-    async def readline(self) -> bytes:
-        end = self._rest.find(b"\n") + 1
-        return await self.read(end or -1)
-
-    def at_eof(self) -> bool:
-        return not self._rest
-
-    async def iter_any(self) -> AsyncIterator[bytes]:
-        if self._rest:
-            yield await self.read()
-
-    async def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
-        while self._rest:
-            yield await self.read(n)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while self._rest:
-            yield await self.readline()

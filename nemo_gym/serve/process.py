@@ -21,6 +21,7 @@ from nemo_gym.config.hints import did_you_mean, unknown_keys
 from nemo_gym.config.instances import BaseRunServerInstanceConfig, BaseRunServerTypeConfig
 from nemo_gym.config.notices import warn
 from nemo_gym.serve import local
+from nemo_gym.serve.garbage import relax_collection
 from nemo_gym.serve.sockets import listener, report_ready, take_ready_descriptor
 from nemo_gym.serve.uvicorn_server import ServingOptions, UvicornServer
 from nemo_gym.serve.worker_env import announce_workers
@@ -106,6 +107,7 @@ class Seat:
         _exit_cleanly_on_term()
 
         def ready(server: UvicornServer) -> None:
+            relax_collection()
             local.register(name, base_url, app, state=server.lifespan.state)
             report_ready(self.ready_descriptor)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
+from uuid import uuid4
 
 import aiohttp
 
@@ -71,13 +73,25 @@ def may_repeat(fault: Fault, attempt: Connecting, method: str, headers: Mapping[
     """Whether sending the request again can't run its effect twice.
 
     True when nothing reached the peer, when the peer had closed an idle connection just as it was used again, when the
-    method promises it, or when the request carries an idempotency key.
+    method promises it, or when the connection broke under a request that carries an idempotency key. (A timeout is the
+    caller's own decision to give up: a key doesn't prolong it.)
     """
     if fault in (Fault.UNREACHABLE, Fault.OUT_OF_RESOURCES) or not attempt.connected:
         return True
-    if method.upper() in _REPEATABLE_METHODS or any(name.lower() in _KEYS for name in headers):
+    if method.upper() in _REPEATABLE_METHODS:
         return True
-    return fault is Fault.DROPPED and _was_stale(attempt, now)
+    return fault is Fault.DROPPED and (has_key(headers) or _was_stale(attempt, now))
+
+
+def has_key(headers: Iterable[str]) -> bool:
+    """Whether a request with headers of these names is one its receiver recognises when it comes again."""
+    return any(name.lower() in _KEYS for name in headers)
+
+
+def with_key(headers: Any) -> dict[str, str]:
+    """The headers of a request, with a key of its own unless they have one."""
+    pairs = dict(headers.items() if isinstance(headers, Mapping) else headers or ())
+    return pairs if has_key(pairs) else {**pairs, IDEMPOTENCY_HEADER: uuid4().hex}
 
 
 _KEYS = frozenset({IDEMPOTENCY_HEADER.lower(), "idempotency-key"})

@@ -11,6 +11,9 @@ import json
 import secrets
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from uuid import uuid4
 
@@ -24,6 +27,22 @@ MAX_AGE_SECONDS = 14 * 24 * 60 * 60
 _REMEMBERED_COOKIES = 16_384
 
 _process_secret = secrets.token_bytes(32)
+_session_id: ContextVar[str | None] = ContextVar("nemo_gym_session_id", default=None)
+
+
+def current_session_id() -> str | None:
+    """The id of the session the current request belongs to; None outside of one."""
+    return _session_id.get()
+
+
+@contextmanager
+def within_session(session_id: str) -> Iterator[None]:
+    """Make `session_id` the current session, for work that came another way than with its cookie."""
+    token = _session_id.set(session_id)
+    try:
+        yield
+    finally:
+        _session_id.reset(token)
 
 
 def signing_key(name: str, run_token: str | None) -> str:
@@ -65,7 +84,11 @@ class SessionMiddleware:
                 message["headers"] = [*message.get("headers", ()), (b"set-cookie", header)]
             await send(message)
 
-        await self.app(scope, receive, send_with_cookie)
+        token = _session_id.set(session[SESSION_ID_KEY])
+        try:
+            await self.app(scope, receive, send_with_cookie)
+        finally:
+            _session_id.reset(token)
 
     def _cookie_of(self, scope: Scope) -> str | None:
         for name, value in scope["headers"]:

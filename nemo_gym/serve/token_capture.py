@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +25,7 @@ def install_token_capture(
     To be added before the middleware that strips the prefix. Raises TokenCaptureConfigError.
     """
     if not token_id_capture_config(global_config_dict).enabled:
+        _install_for_installed_sink(app, non_generating_requests)
         return
     from nemo_gym.token_id_capture.control_routes import control_auth_token, install_control_routes
     from nemo_gym.token_id_capture.endpoints import build_endpoints
@@ -44,6 +46,20 @@ def install_token_capture(
     if endpoints.ledger is not None:
         install_control_routes(app, endpoints.ledger, auth_token=control_auth_token(endpoints.config))
     _at_shutdown(app, endpoints.close)
+
+
+def _install_for_installed_sink(app: FastAPI, non_generating_requests: frozenset[tuple[str, str]]) -> None:
+    """Capture for a sink that code in this process has installed, whatever the config says."""
+    registry = sys.modules.get("nemo_gym.token_id_capture.registry")
+    if registry is None or registry.installed_token_sink() is None:
+        return
+    from nemo_gym.token_id_capture.middleware import TokenCaptureMiddleware
+
+    app.add_middleware(
+        TokenCaptureMiddleware,
+        lineage_store=registry.installed_lineage_store(),
+        non_generating_requests=non_generating_requests,
+    )
 
 
 def _at_shutdown(app: FastAPI, close: Callable[[], Awaitable[None]]) -> None:

@@ -10,12 +10,25 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
+from nemo_gym.telemetry.settings import SPAN_GROUPS
+
+__all__ = [
+    "NEMO_LENS_AVAILABLE",
+    "SPAN_GROUPS",
+    "SpanSource",
+    "install",
+    "is_span_group_enabled",
+    "managed_span",
+    "safe_set_span_attributes",
+    "span_cm",
+    "trace_fn",
+]
+
 NEMO_LENS_AVAILABLE = False
 """Kept for callers of 0.7, whose tracing came from a package of that name."""
 
-SPAN_GROUPS = frozenset({"job", "server", "http_client", "rollout", "verify", "agent", "model_call", "sandbox"})
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Wrap = Callable[[Any, str], Any]
 
 
 class SpanSource(Protocol):
@@ -30,14 +43,19 @@ class SpanSource(Protocol):
 
 _source: SpanSource | None = None
 _enabled: frozenset[str] = frozenset()
+_measure: _Wrap | None = None
 _NO_SPAN: AbstractContextManager[None] = nullcontext()
 
 
-def install(source: SpanSource | None, groups: Iterable[str] = ()) -> None:
-    """Record the spans of `groups` with `source` from now on; None turns everything off."""
-    global _source, _enabled
+def install(source: SpanSource | None, groups: Iterable[str] = (), measure: _Wrap | None = None) -> None:
+    """Record the spans of `groups` with `source` from now on; None turns everything off.
+
+    `measure` is given every traced function with the name of its span, whatever the groups, to time its calls.
+    """
+    global _source, _enabled, _measure
     _source = source
     _enabled = frozenset(groups) if source is not None else frozenset()
+    _measure = measure
 
 
 def is_span_group_enabled(group: str) -> bool:
@@ -59,9 +77,8 @@ def trace_fn(group: str, name: str, tracer: object = None) -> Callable[[_Functio
     """A decorator that traces every call while the group is on at decoration time, and else changes nothing."""
 
     def decorate(function: _Function) -> _Function:
-        if _source is None or group not in _enabled:
-            return function
-        return _source.wrap(function, name)
+        traced = function if _source is None or group not in _enabled else _source.wrap(function, name)
+        return traced if _measure is None else _measure(traced, name)
 
     return decorate
 

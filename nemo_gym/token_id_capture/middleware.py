@@ -70,15 +70,13 @@ class TokenCaptureMiddleware:
             await self.app(scope, receive, send)
             return
         scope[MODEL_CALL_SCOPE_KEY] = context.model_call_id
-        generates = scope["path"] in GENERATING_PATHS
-        reply = _Reply(send, None if generates else _prefix_of(scope), _host_of(scope))
+        call = _Call(context, scope, send, declared=(scope["method"], scope["path"]) in self._non_generating)
         token = set_token_sink(context)
         try:
-            await self.app(scope, receive, reply.send)
+            await self.app(scope, receive, call.send)
         finally:
             reset_token_sink(token)
-            if self._is_lost(context, scope, reply.status):
-                await _note_loss(context)
+            await call.note_loss()
 
     def _context_of(self, scope: Scope) -> CaptureContext | None:
         rollout_id = scope.get(ROLLOUT_SCOPE_KEY)
@@ -100,38 +98,50 @@ class TokenCaptureMiddleware:
     def _sink(self) -> TokenSink | None:
         return self._configured_sink or installed_token_sink() or self._token_store
 
-    def _is_lost(self, context: CaptureContext, scope: Scope, status: int | None) -> bool:
-        if context.committed:
-            return False
-        if scope["path"] in GENERATING_PATHS and scope["method"] == "POST":
-            return context.generation_started or (status is not None and status < 400)
-        declared = (scope["method"], scope["path"]) in self._non_generating
-        return not declared and status not in _NOT_THERE
 
+class _Call:
+    """Sends a reply on: redirects stay inside the captured rollout, and a loss is noted before the client can go on."""
 
-class _Reply:
-    """Sends a reply on, remembers its status, and keeps redirects inside the captured rollout."""
-
-    def __init__(self, send: Send, prefix: str | None, host: str) -> None:
+    def __init__(self, context: CaptureContext, scope: Scope, send: Send, *, declared: bool) -> None:
+        self._context = context
+        self._scope = scope
         self._send = send
-        self._prefix = prefix
-        self._host = host
-        self.status: int | None = None
+        self._is_declared = declared
+        self._generates = scope["path"] in GENERATING_PATHS and scope["method"] == "POST"
+        self._status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-            if self._prefix is not None and 300 <= message["status"] < 400:
-                headers = [self._redirected(name, value) for name, value in message.get("headers", ())]
-                message = {**message, "headers": headers}
+            self._status = message["status"]
+            if not self._generates:
+                message = self._with_redirects(message)
+            if not self._generates or message["status"] >= 400:
+                await self.note_loss()
         await self._send(message)
 
+    async def note_loss(self) -> None:
+        """Note, once, that a call has left no record, if that is so."""
+        if self._is_lost():
+            await _note_loss(self._context)
+
+    def _is_lost(self) -> bool:
+        if self._context.committed:
+            return False
+        if self._generates:
+            return self._context.generation_started or (self._status is not None and self._status < 400)
+        return not self._is_declared and self._status not in _NOT_THERE
+
+    def _with_redirects(self, message: Message) -> Message:
+        if not 300 <= message["status"] < 400:
+            return message
+        return {**message, "headers": [self._redirected(*header) for header in message.get("headers", ())]}
+
     def _redirected(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
-        if name.lower() != b"location" or self._prefix is None:
+        if name.lower() != b"location":
             return name, value
-        origin, path = _split_origin(value.decode("latin-1"), self._host)
+        origin, path = _split_origin(value.decode("latin-1"), _host_of(self._scope))
         stays = path is not None and not path.startswith(f"/{ROLLOUT_PATH_PREFIX}/")
-        return (name, f"{origin}{self._prefix}{path}".encode("latin-1")) if stays else (name, value)
+        return (name, f"{origin}{_prefix_of(self._scope)}{path}".encode("latin-1")) if stays else (name, value)
 
 
 def _split_origin(location: str, host: str) -> tuple[str, str | None]:
@@ -157,8 +167,9 @@ async def _note_loss(context: CaptureContext) -> None:
     if not context.external_staging:
         await mark_incomplete(context)
         return
-    if not isinstance(context.lineage_store, CaptureLedger):
+    if context.loss_is_noted or not isinstance(context.lineage_store, CaptureLedger):
         return
+    context.loss_is_noted = True
     try:
         await context.lineage_store.record_failure(context.rollout_id, context.model_call_id, UNCOMMITTED_CALL_REASON)
     except Exception:

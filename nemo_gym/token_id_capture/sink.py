@@ -58,6 +58,7 @@ class CaptureContext:
     external_commit_coords: dict[str, Any] | None = None
     external_worker_response_seen: bool = False
     generation_started: bool = False
+    loss_is_noted: bool = False
 
     @property
     def parent_call_id(self) -> str | None:
@@ -210,7 +211,10 @@ async def commit_entry(context: CaptureContext, entry: TokenEntry) -> None:
 
 
 async def mark_incomplete(context: CaptureContext) -> None:
-    """Note that tokens of a call's rollout are missing. What the sink raises is logged."""
+    """Note, once, that tokens of a call's rollout are missing. What the sink raises is logged."""
+    if context.loss_is_noted:
+        return
+    context.loss_is_noted = True
     count_health("incomplete")
     if context.token_sink is None:
         return

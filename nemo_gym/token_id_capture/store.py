@@ -237,7 +237,11 @@ class TokenCaptureStore:
             self._indexes.move_to_end(rollout_id)
             if len(self._indexes) > _REMEMBERED_ROLLOUTS:
                 self._indexes.popitem(last=False)
-        for offset, line in read_lines(self.path_for(rollout_id), index.size):
+        path = self.path_for(rollout_id)
+        if index.size > (path.stat().st_size if path.exists() else 0):
+            index.size = 0  # deleted by another process, for the rollout to be made again
+            index.digests.clear()
+        for offset, line in read_lines(path, index.size):
             index.digests[orjson.loads(line)["model_call_id"]] = self._entry_digest(line)
             index.size = offset + len(line) + 1
         return index

@@ -1,5 +1,6 @@
 """The smallest environment with a tool: the reward is 1 when the model asks for the weather."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from fastapi import FastAPI
@@ -18,6 +19,7 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
+from nemo_gym.verifier_fixture import VerifierFixture
 from resources_servers.example_single_tool_call.sessions import Sessions
 
 TOOL = "get_weather"
@@ -44,6 +46,13 @@ class WeatherVerifier:
         return BaseVerifyResponse(
             responses_create_params=body.responses_create_params, response=body.response, reward=float(called)
         )
+
+
+VERIFIER_FIXTURE = VerifierFixture(
+    server_factory=WeatherVerifier,
+    request_model=BaseVerifyRequest,
+    cases_path=Path(__file__).parent / "tests" / "verifier_cases.jsonl",
+)
 
 
 class SimpleWeatherResourcesServer(SimpleResourcesServer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from nemo_gym.base_resources_server import SessionStore
 from nemo_gym.episode_types import EpisodeId, TaskId
 
 REMEMBERED = 100_000
@@ -19,11 +20,11 @@ class _Session:
 class Sessions:
     """Opening twice and closing twice are fine; an id belongs to one episode and task, and stays closed.
 
-    The longest closed sessions are forgotten past `REMEMBERED`.
+    Open sessions expire as in every `SessionStore`; the longest closed ones are forgotten past `REMEMBERED`.
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, _Session] = {}
+        self._open: SessionStore[_Session] = SessionStore()
         self._closed: OrderedDict[str, _Session] = OrderedDict()
 
     def open(self, session_id: str, episode: EpisodeId, task: TaskId) -> None:
@@ -36,10 +37,10 @@ class Sessions:
 
     def close(self, session_id: str, episode: EpisodeId) -> None:
         """Also an unknown session is closed, so that a late seed is refused. ValueError for another episode's."""
-        session = self._open.get(session_id) or self._closed.get(session_id) or _Session(episode, None)
+        session = self._open.find(session_id) or self._closed.get(session_id) or _Session(episode, None)
         if session.episode != episode:
             raise ValueError(f"session {session_id!r} belongs to another episode")
-        self._open.pop(session_id, None)
+        self._open.close(session_id)
         self._closed[session_id] = session
         if len(self._closed) > REMEMBERED:
             self._closed.popitem(last=False)

@@ -1,5 +1,6 @@
 """The plain tool calling agent: a model, the tools its row offers, and a loop until the model is done."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from fastapi import Request, Response
@@ -7,6 +8,9 @@ from pydantic import ConfigDict, Field
 
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyRequest, BaseVerifyResponse
 from nemo_gym.base_responses_api_agent import (
+    AgentCloseSessionResponse,
+    AgentSeedSessionRequest,
+    AgentSessionState,
     AggregateMetrics,
     AggregateMetricsRequest,
     BaseResponsesAPIAgentConfig,
@@ -14,14 +18,14 @@ from nemo_gym.base_responses_api_agent import (
     SimpleResponsesAPIAgent,
 )
 from nemo_gym.config_types import ModelServerRef, ResourcesServerRef
-from nemo_gym.openai_utils import (
-    NeMoGymResponse,
-    NeMoGymResponseCreateParamsNonStreaming,
-    NeMoGymResponseFunctionToolCall,
-)
+from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import get_response_json, raise_for_status
-from responses_api_agents.simple_agent.conversation import Conversation, cookie_values, mark_unfinished, tool_calls
-from responses_api_agents.simple_agent.tools import RefusedToolCall, offered_tools, parsed_arguments, tool_path
+from nemo_gym.server_utils import request as http_request
+from responses_api_agents.simple_agent.activation import Activation
+from responses_api_agents.simple_agent.conversation import Conversation, cookie_values
+from responses_api_agents.simple_agent.recording import Recording, add_resolution, take_trajectory, with_trajectory
+from responses_api_agents.simple_agent.sessions import SimpleAgentSessionState, session_state
+from responses_api_agents.simple_agent.tools import offered_tools
 
 
 class SimpleAgentConfig(BaseResponsesAPIAgentConfig):
@@ -67,38 +71,105 @@ class SimpleAgent(SimpleResponsesAPIAgent):
             cookies=cookies,
         )
         await raise_for_status(answer)
-        verification = row | {"response": await get_response_json(answer)}
+        response = await get_response_json(answer)
+        trajectory = take_trajectory(response, row) if self._capture_correlation_enabled() else None
+        verification = row | {"response": response}
         if self.config.skip_verification:
             verdict = verification | {"reward": self.config.skip_verification_reward, "verification_skipped": True}
         else:
             verdict = await self._verify(resources_server, verification, cookie_values(answer.cookies))
+        if trajectory is not None:
+            add_resolution(trajectory, verdict)
+            verdict["ng_trajectory"] = trajectory
         return SimpleAgentVerifyResponse.model_validate(verdict)
 
     async def responses(  # type: ignore[override]
         self, request: Request, response: Response, body: NeMoGymResponseCreateParamsNonStreaming = Body()
     ) -> NeMoGymResponse:
         """Call the model, and the tools it asks for, until it is done."""
-        conversation, offered = Conversation(body), offered_tools(body.tools)
-        resources_cookies, model_cookies = cookie_values(request.cookies), None
-        step = 0
-        while True:
-            step += 1
+        session = self._session_of(request)
+        activation = self._activation(request, body, session)
+        try:
+            result = await activation.run()
+        except BaseException as error:
+            if session is not None and activation.recording is not None:
+                conversation = activation.conversation.input_items()
+                session.add(activation.recording, activation.recording.invocation("failed", conversation, error))
+            raise
+        for name, value in {**({} if session else activation.cookies), **(activation.model_cookies or {})}.items():
+            response.set_cookie(name, value)
+        return self._observed(result, request, activation, session)
+
+    def _activation(
+        self,
+        request: Request,
+        body: NeMoGymResponseCreateParamsNonStreaming,
+        session: SimpleAgentSessionState | None,
+    ) -> Activation:
+        async def ask_model(sent: Any, cookies: dict[str, str] | None) -> tuple[Any, dict[str, str]]:
             answer = await self.server_client.post(
                 server_name=self.config.model_server.name,
                 url_path=self.url_path_for_request("/v1/responses", request),
-                json=conversation.next_request(),
-                cookies=model_cookies,
+                json=sent,
+                cookies=cookies,
             )
             await raise_for_status(answer)
-            model_cookies = cookie_values(answer.cookies)
-            turn = conversation.add_response(await get_response_json(answer))
-            if not await self._answered_calls(turn, conversation, offered, resources_cookies):
-                break
-            if self.config.max_steps and step >= self.config.max_steps:
-                break
-        for name, value in (resources_cookies | model_cookies).items():
-            response.set_cookie(name, value)
-        return conversation.result()
+            return await get_response_json(answer), cookie_values(answer.cookies)
+
+        return Activation(
+            conversation=Conversation(body),
+            offered=offered_tools(body.tools),
+            ask_model=ask_model,
+            post_tool=partial(self._post_tool, session),
+            cookies=session.resources_cookies if session else cookie_values(request.cookies),
+            max_steps=self.config.max_steps,
+            execute_tools=self.config.execute_tools,
+            recording=self._recording(request, session),
+        )
+
+    async def _post_tool(
+        self,
+        session: SimpleAgentSessionState | None,
+        name: str,
+        url_path: str,
+        arguments: dict[str, Any],
+        cookies: dict[str, str],
+    ) -> Any:
+        if session is not None:
+            if session.tool_access is None:
+                raise RuntimeError(f"the session grants {self.config.name} no way to call the tool {name!r}")
+            access = session.tool_access
+            url = str(access.base_url).rstrip("/") + url_path
+            return await http_request("POST", url, json=arguments, headers=access.headers, cookies=cookies)
+        if self.config.resources_server is None:
+            raise RuntimeError(f"{self.config.name} has no resources_server to call the tool {name!r} of")
+        return await self.server_client.post(
+            server_name=self.config.resources_server.name, url_path=url_path, json=arguments, cookies=cookies
+        )
+
+    def _recording(self, request: Request, session: SimpleAgentSessionState | None) -> Recording | None:
+        """Kept in every session, and for the trajectory of a rollout that is observed."""
+        if session is not None:
+            return Recording(session.next_invocation_id(), self.config.model_server)
+        is_observed = self._model_call_capture_enabled() and _rollout_id_of(request) is not None
+        return Recording("root", self.config.model_server) if is_observed else None
+
+    def _observed(
+        self,
+        result: NeMoGymResponse,
+        request: Request,
+        activation: Activation,
+        session: SimpleAgentSessionState | None,
+    ) -> NeMoGymResponse:
+        recording, rollout_id = activation.recording, _rollout_id_of(request)
+        if recording is None:
+            return result
+        invocation = recording.invocation(activation.status, activation.conversation.input_items())
+        if session is not None:
+            session.add(recording, invocation)
+            return result
+        assert rollout_id is not None
+        return with_trajectory(result, recording.trajectory(rollout_id, invocation))
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest = Body()) -> AggregateMetrics:
         """The metrics of the resources server, which knows what its rewards mean."""
@@ -110,41 +181,25 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         await raise_for_status(answer)
         return AggregateMetrics.model_validate(await get_response_json(answer))
 
-    async def _answered_calls(
-        self,
-        turn: NeMoGymResponse,
-        conversation: Conversation,
-        offered: list[str],
-        cookies: dict[str, str],
-    ) -> bool:
-        """Whether the model is to go on: it asked for tools, and has their outputs now. `cookies` follow theirs."""
-        if turn.incomplete_details:
-            return False
-        calls = tool_calls(turn)
-        if not calls:
-            mark_unfinished(turn)
-            return False
-        if not self.config.execute_tools:
-            return False
-        for call in calls:
-            conversation.add_tool_output(call.call_id, await self._tool_output(call, offered, cookies))
-        return True
+    # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def _tool_output(
-        self, call: NeMoGymResponseFunctionToolCall, offered: list[str], cookies: dict[str, str]
-    ) -> str:
-        """What the tool answered, whatever its status; for a call that isn't made, why."""
-        try:
-            url_path, arguments = tool_path(call.name, offered), parsed_arguments(call.arguments)
-        except RefusedToolCall as refused:
-            return refused.output
-        if self.config.resources_server is None:
-            raise RuntimeError(f"{self.config.name} has no resources_server to call the tool {call.name!r} of")
-        answer = await self.server_client.post(
-            server_name=self.config.resources_server.name, url_path=url_path, json=arguments, cookies=cookies
-        )
-        cookies.update(cookie_values(answer.cookies))
-        return (await answer.read()).decode("utf-8", errors="replace")
+    async def _seed_agent_session_state(self, body: AgentSeedSessionRequest) -> SimpleAgentSessionState:
+        return session_state(body, self.effective_tool_accesses(body))
+
+    async def _close_agent_session_state(self, state: AgentSessionState) -> AgentCloseSessionResponse:
+        assert isinstance(state, SimpleAgentSessionState)
+        return state.closing()
+
+    def _session_of(self, request: Request) -> SimpleAgentSessionState | None:
+        """The session a request belongs to, None outside of one; HTTPException 409 for one that isn't open."""
+        session_id = self._agent_session_id_from_request(request)
+        if session_id is None:
+            return None
+        state = self._require_agent_session(session_id)
+        assert isinstance(state, SimpleAgentSessionState)
+        return state
+
+    # --- parts of a rollout ------------------------------------------------------------------------------------------
 
     def _resources_server_for_run(self) -> str:
         if not self.config.execute_tools:
@@ -166,6 +221,11 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         )
         await raise_for_status(answer)
         return await get_response_json(answer)
+
+
+def _rollout_id_of(request: Request) -> str | None:
+    rollout_id = request.path_params.get("rollout_id")
+    return rollout_id if isinstance(rollout_id, str) else None
 
 
 if __name__ == "__main__":

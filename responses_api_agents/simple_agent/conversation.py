@@ -44,9 +44,16 @@ class Conversation:
         """The request with everything that came since at the end of its input."""
         if not self._raw_output:
             return self.request
+        return {**self._sent_request(), "input": self.input_items()}
+
+    def input_items(self) -> list[Any]:
+        """The conversation so far, which the next request sends as its input, as plain data."""
+        return [*self._sent_request()["input"], *self._raw_output]
+
+    def _sent_request(self) -> dict[str, Any]:
         if self._sent is None:
             self._sent = self.request.model_dump(exclude_unset=True)
-        return {**self._sent, "input": [*self._sent["input"], *self._raw_output]}
+        return self._sent
 
     def add_response(self, raw: Any) -> NeMoGymResponse:
         """Append what a model server answered. RuntimeError, with what it was, for what is no response."""

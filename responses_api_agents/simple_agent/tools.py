@@ -14,9 +14,10 @@ RESERVED_ROUTES = frozenset({"verify", "seed_session", "close_session", "aggrega
 class RefusedToolCall(Exception):
     """A call that is answered without being made. `output` is what the model reads instead of a result."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, error_type: str = "RefusedToolCall") -> None:
         super().__init__(reason)
         self.output = json.dumps({"error": reason})
+        self.error_type = error_type
 
 
 def offered_tools(tools: Iterable[Any]) -> list[str]:
@@ -40,7 +41,8 @@ def parsed_arguments(arguments: str) -> dict[str, Any]:
         if not isinstance(parsed, dict):
             raise TypeError(f"expected a JSON object, got {type(parsed).__name__}")
     except (ValueError, TypeError, RecursionError) as error:
-        raise RefusedToolCall(f"Invalid tool call arguments: {error!r}") from None
+        reason = f"Invalid tool call arguments: {error!r}"
+        raise RefusedToolCall(reason, error_type=type(error).__name__) from None
     return parsed
 
 

@@ -6,10 +6,13 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import orjson
 from fastapi import FastAPI, Request
-from pydantic import PrivateAttr
+from pydantic import BaseModel, PrivateAttr
+from starlette.responses import Response
 
 from nemo_gym.base_responses_api_model import (
     Body,
@@ -32,12 +35,18 @@ from nemo_gym.responses_converter import (
     split_responses_input_output_items,
 )
 from nemo_gym.server_utils import SESSION_ID_KEY, ClientResponseError, is_nemo_gym_fastapi_entrypoint
+from nemo_gym.token_id_capture.errors import ExternalCaptureError
 from responses_api_models.vllm_model import completions, overflow, tokens
 from responses_api_models.vllm_model.audio import wants_audio
 from responses_api_models.vllm_model.endpoints import EndpointFile, engine_index
+from responses_api_models.vllm_model.errors import RefusedRequest
 from responses_api_models.vllm_model.reasoning import with_reasoning_in_content
 from responses_api_models.vllm_model.request_body import EngineBody, ends_with_nothing_said
 from responses_api_models.vllm_model.settings import VLLMModelConfig
+from responses_api_models.vllm_model.token_capture import PrefixSupply, external_handler
+
+if TYPE_CHECKING:
+    from nemo_gym.token_id_capture.external_capture import ExternalCaptureHandler
 
 __all__ = [
     "ResponsesConverter",
@@ -78,6 +87,8 @@ class VLLMModel(SimpleResponsesAPIModel):
     _renderer: completions.PromptRenderer = PrivateAttr()
     _endpoint_file: EndpointFile | None = PrivateAttr(default=None)
     _prefix_supply_counts: Counter[str] = PrivateAttr(default_factory=Counter)
+    _prefix_supply: PrefixSupply | None = PrivateAttr(default=None)
+    _external_capture: ExternalCaptureHandler | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any) -> None:
         self._post_init()
@@ -88,6 +99,9 @@ class VLLMModel(SimpleResponsesAPIModel):
         self._clients = [self._client_for(url) for url in config.base_url]
         self._converter = self.get_converter()
         self._engine_body = EngineBody(config)
+        if config.supply_prefix_token_ids:
+            self._prefix_supply = PrefixSupply(self._prefix_supply_counts)
+        self._external_capture = external_handler(config, getattr(self.server_client, "global_config_dict", None))
         self._renderer = completions.PromptRenderer()
         if config.render_chat_template:
             name = config.tokenizer or config.model
@@ -167,6 +181,33 @@ class VLLMModel(SimpleResponsesAPIModel):
     def _local_answer(self, finish_reason: str) -> NeMoGymChatCompletion:
         return NeMoGymChatCompletion.model_validate(overflow.local_completion(self.config.model, finish_reason))
 
+    # --- calls whose tokens the engine's workers stage ----------------------------------------------------------------
+
+    async def _invoke_chat_completions(
+        self, request: Request, params: NeMoGymChatCompletionCreateParamsNonStreaming
+    ) -> Any:
+        completion = await super()._invoke_chat_completions(request, params)
+        await self._publish(completion)
+        return completion
+
+    async def _finalize_served_response(self, response: Any) -> Any:
+        await self._publish(response)
+        return await super()._finalize_served_response(response)
+
+    async def _stream_served_response(self, response: Any, events: Iterable[str | bytes]) -> Any:
+        await self._publish(response)
+        return await super()._stream_served_response(response, events)
+
+    async def _publish(self, served: Any) -> None:
+        """Note a staged call as its client sees it, unless that is done."""
+        if self._external_capture is None:
+            return
+        if isinstance(served, BaseModel):
+            served = served.model_dump(mode="json", by_alias=True)
+        elif isinstance(served, Response):
+            served = orjson.loads(served.body) if served.body else {}
+        await self._external_capture.finalize_response(served)
+
     # --- the engine -------------------------------------------------------------------------------------------------
 
     def _preprocess_chat_completion_create_params(self, request: Request, body_dict: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +215,12 @@ class VLLMModel(SimpleResponsesAPIModel):
         body = self._engine_body.of(body_dict)
         if self.config.forward_session_id_as_conversation_id:
             body["conversation_params"] = {"conversation_id": request.session[SESSION_ID_KEY]}
-        return body
+        if self._external_capture is not None:
+            try:
+                return self._external_capture.prepare_request(body)
+            except ExternalCaptureError as error:
+                raise RefusedRequest(str(error)) from error
+        return body if self._prefix_supply is None else self._prefix_supply.enter(body)
 
     async def _complete(
         self, client: NeMoGymAsyncOpenAI, body: dict[str, Any], given: dict[str, Any]
@@ -183,6 +229,8 @@ class VLLMModel(SimpleResponsesAPIModel):
         if self.config.use_completions_api:
             return await self._complete_text(client, body, given)
         completion = await client.create_chat_completion(**body)
+        if self._external_capture is not None:
+            self._external_capture.prepare_response(completion)
         message = _first_message(completion)
         with_reasoning_in_content(
             message,
@@ -191,10 +239,22 @@ class VLLMModel(SimpleResponsesAPIModel):
         )
         if self.config.return_token_id_information:
             found = tokens.take_chat_tokens(completion)
+            if self._prefix_supply is not None:
+                self._prefix_supply.check(body, found.prompt)
             if found.prompt is None:
-                found.prompt = (await client.create_tokenize(**self._get_tokenize_chat_body(body)))["tokens"]
+                found.prompt = await self._tokenize_prompt(client, body)
+            self._check_tokens(body, found)
             found.put_on(message)
         return completion
+
+    async def _tokenize_prompt(self, client: NeMoGymAsyncOpenAI, body: dict[str, Any]) -> list[int]:
+        """The prompt's ids when an answer doesn't have them."""
+        answer = await client.create_tokenize(**self._get_tokenize_chat_body(body))
+        ids: list[int] = answer["tokens"]
+        return ids
+
+    def _check_tokens(self, body: dict[str, Any], found: tokens.Tokens) -> None:
+        """A look at the tokens of an answer to `body`; raise MissingTokens to refuse them."""
 
     async def _complete_text(
         self, client: NeMoGymAsyncOpenAI, body: dict[str, Any], given: dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nemo_gym.responses_converter import ResponsesConverter
-from responses_api_models.vllm_model.errors import ReasoningParserMismatch
+from responses_api_models.vllm_model.errors import ReasoningParserMismatch, SeveralThinkBlocks
 from responses_api_models.vllm_model.settings import ReasoningField
 
 Message = dict[str, Any]
@@ -42,7 +42,8 @@ def _separate_parts(parts: list[Any]) -> tuple[list[str], list[Any]]:
             found += spans
             part = {**part, "text": text}
         kept.append(part)
-    assert len(found) <= 1, "an assistant message with a list of parts may hold one <think> block, not several"
+    if len(found) > 1:
+        raise SeveralThinkBlocks("an assistant message with a list of parts may hold one <think> block, not several")
     return found, kept
 
 

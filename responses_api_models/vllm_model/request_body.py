@@ -6,6 +6,7 @@ import json
 import logging
 from typing import Any
 
+from responses_api_models.openai_model.pass_through import drop_empty_tools
 from responses_api_models.vllm_model.audio import attach_audio
 from responses_api_models.vllm_model.errors import RefusedRequest
 from responses_api_models.vllm_model.reasoning import separate_reasoning
@@ -27,7 +28,7 @@ class EngineBody:
         """The body for a chat request given as plain data. May read audio files. Raises RefusedRequest."""
         config = self._config
         body = {**request, "messages": [dict(message) for message in request["messages"]], "model": config.model}
-        _drop_empty_tools(body)
+        drop_empty_tools(body)
         _drop_strict(body)
         self._adapt_messages(body)
         self._set_template_kwargs(body)
@@ -100,12 +101,6 @@ def ends_with_nothing_said(body: Body) -> bool:
     if isinstance(content, list):
         content = "".join(str(part.get("text") or part.get("refusal") or "") for part in content)
     return not content and not last.get("tool_calls") and not last.get("refusal")
-
-
-def _drop_empty_tools(body: Body) -> None:
-    if body.get("tools") == []:
-        for key in ("tools", "tool_choice", "parallel_tool_calls"):
-            body.pop(key, None)
 
 
 def _drop_strict(body: Body) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,6 +20,9 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
     With `return_token_id_information` answers carry the exact token ids and log-probabilities of the call.
     `extra_body` lies under every request, `sampling_overrides` is forced onto every body sent. README.md has all keys.
     """
+
+    NEEDS_ADDRESS: ClassVar[bool] = True
+    """Whether the address has to be known before the server starts."""
 
     base_url: list[str]
     api_key: str
@@ -67,12 +70,20 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        if not self.base_url and self.endpoint_file is None:
+        if self.NEEDS_ADDRESS and not self.base_url and self.endpoint_file is None:
             raise ValueError("base_url is empty: give the engine's address, which ends in /v1")
         if self.supply_prefix_token_ids:
-            raise ValueError("supply_prefix_token_ids isn't available in this version: set it to false")
+            self._check_prefix_supply()
         if self.use_completions_api and self.is_responses_native:
             raise ValueError("use_completions_api and is_responses_native exclude each other: keep one of them")
         if self.render_chat_template and not self.use_completions_api:
             raise ValueError("render_chat_template is for use_completions_api: set that too, or neither")
         return self
+
+    def _check_prefix_supply(self) -> None:
+        if not self.return_token_id_information:
+            raise ValueError("supply_prefix_token_ids needs return_token_id_information: true, to see what was used")
+        if self.use_completions_api or self.is_responses_native:
+            raise ValueError(
+                "supply_prefix_token_ids is for chat completions: unset use_completions_api, is_responses_native"
+            )

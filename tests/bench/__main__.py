@@ -5,7 +5,7 @@ import datetime
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import commands, machine, report, servers
+from tests.bench import commands, machine, payloads, report, servers
 from tests.bench.report import Figure
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +15,10 @@ CASES: dict[str, Callable[..., list[Figure]]] = {
     "start": servers.start,
     "first-build": servers.first_build,
     "single": servers.single,
+    "single-shared": servers.single_shared,
+    "tools": payloads.tools,
+    "tokens": payloads.tokens,
+    "model": payloads.model,
 }
 
 

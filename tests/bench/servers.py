@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.bench.commands import GYM
 from tests.bench.machine import quiet_environment
-from tests.bench.processes import cpu_seconds, family, pss_megabytes, run, wait_for_line
+from tests.bench.processes import Usage, cpu_seconds, family, pss_megabytes, run, wait_for_line
 from tests.bench.report import Figure, median
 from tests.mock_provider import MockProvider
 from tests.ports import free_port
@@ -35,13 +35,21 @@ class Started:
             rows: list[dict[str, Any]] = json.load(reply)
             return rows
 
+    def processes(self) -> dict[str, int]:
+        """The server processes by name: those of the instances, or the shards they share."""
+        names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in family(self.launcher)}
+        shards = {name: pid for pid, name in names.items() if name.startswith("shard-")}
+        return shards or {row["process_name"]: int(row["pid"]) for row in self.instances()}
+
 
 @contextmanager
-def started(root: Path, scratch: Path, provider: str, *extra: str) -> Iterator[Started]:
-    """`gym env start` of mcqa, simple_agent and openai_model on free ports, stopped at the end of the block."""
+def started(
+    root: Path, scratch: Path, provider: str, *extra: str, environment: str = "mcqa", model: str = "openai_model"
+) -> Iterator[Started]:
+    """`gym env start` of an environment, simple_agent and a model server on free ports, stopped after the block."""
     port = free_port()
     log = scratch / f"start-{port}.log"
-    argv = [*GYM, "env", "start", "--resources-server", "mcqa", "--model-type", "openai_model"]
+    argv = [*GYM, "env", "start", "--resources-server", environment, "--model-type", model]
     argv += [
         f"+policy_base_url={provider}",
         "+policy_api_key=k",
@@ -111,6 +119,14 @@ def write_prompts(path: Path, count: int) -> None:
 
 
 def single(root: Path, *, quick: bool) -> list[Figure]:
+    return _single(root, quick, "single", "< 4 ms")
+
+
+def single_shared(root: Path, *, quick: bool) -> list[Figure]:
+    return _single(root, quick, "single-shared", "< 1 ms", "+placement=shared")
+
+
+def _single(root: Path, quick: bool, case: str, budget: str, *extra: str) -> list[Figure]:
     count = 200 if quick else 2000
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, MockProvider("\\boxed{A}") as mock:
@@ -118,11 +134,14 @@ def single(root: Path, *, quick: bool) -> list[Figure]:
         prompts, one = scratch / "prompts.jsonl", scratch / "one.jsonl"
         write_prompts(prompts, count)
         write_prompts(one, 1)
-        with started(root, scratch, mock.base_url) as servers:
-            pids = {row["process_name"]: int(row["pid"]) for row in servers.instances()}
+        with started(root, scratch, mock.base_url, *extra) as servers:
+            pids = servers.processes()
             collect(root, one, scratch / "warm.jsonl", servers.head_port, 1)
             for width in (1, 32, 256):
-                figures += _single_at(root, scratch, prompts, one, servers, pids, count, width, mock.base_url)
+                name = f"{case}/{width}"
+                figures += _single_at(
+                    root, scratch, prompts, one, servers, pids, count, width, mock.base_url, name, budget
+                )
     return figures
 
 
@@ -136,6 +155,8 @@ def _single_at(
     count: int,
     width: int,
     provider: str,
+    case: str,
+    budget: str,
 ) -> list[Figure]:
     baseline = collect(root, one, scratch / f"one-{width}.jsonl", servers.head_port, width)
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
@@ -150,22 +171,23 @@ def _single_at(
     floor_cpu = (floor.cpu - floor_start.cpu) / count * 1000
     total = sum(spent.values()) / count * 1000
     wall = done.wall - baseline.wall
-    case = f"single/{width}"
     return [
-        Figure(case, "CPU per rollout, all of ours", total, "ms", floor_cpu, "< 4 ms"),
+        Figure(case, "CPU per rollout, all of ours", total, "ms", floor_cpu, budget),
         *(Figure(case, f"  {name}", seconds / count * 1000, "ms") for name, seconds in sorted(spent.items())),
         Figure(case, "rollouts per second", count / wall, "/s", count / (floor.wall - floor_start.wall)),
     ]
 
 
-def collect(root: Path, rows: Path, output: Path, head_port: int, width: int) -> Any:
+def collect(
+    root: Path, rows: Path, output: Path, head_port: int, width: int, *, agent: str = "mcqa_simple_agent"
+) -> Usage:
     argv = [
         *GYM,
         "eval",
         "run",
         "--no-serve",
         "--agent",
-        "mcqa_simple_agent",
+        agent,
         "--input",
         str(rows),
         "--output",

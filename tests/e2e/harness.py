@@ -76,7 +76,7 @@ class Workplace:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+        return [json.loads(line) for line in (self.folder / name).read_text().split("\n") if line]
 
     def gym(self, *argv: str, program: Sequence[str] = GYM, **environment: str) -> Ended:
         """Run a command to its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.mock_provider.script import Reply, Script
 
 _CREATED = 1_700_000_000
 _serial = count(1)
+_AZURE = re.compile(r"^/openai/deployments/[^/]+/")
 
 
 def chat(request: dict[str, Any], reply: Reply, script: Script) -> dict[str, Any]:
@@ -166,6 +168,11 @@ RENDERERS = {
     "/v1/responses": responses,
     "/v1/messages": messages,
 }
+
+
+def plain_path(path: str) -> str:
+    """The route without the deployment that Azure puts before it."""
+    return _AZURE.sub("/v1/", path)
 
 
 def last_user_message(path: str, request: dict[str, Any]) -> tuple[str, int]:

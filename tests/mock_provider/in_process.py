@@ -34,6 +34,11 @@ class MockProvider:
         self._thread.join()
 
     @property
+    def pages(self) -> dict[str, Any]:
+        """Other paths that answer 200, with what JSON."""
+        return self._provider.pages
+
+    @property
     def port(self) -> int:
         return self._port
 

@@ -30,6 +30,7 @@ class RecordedRequest:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    query: str = ""
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Provider:
 
     state: ScriptState
     record: int = 1000
+    pages: dict[str, Any] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
     max_in_flight: int = 0
@@ -49,12 +51,12 @@ class Provider:
         self.recorded.clear()
         self.max_in_flight = self.in_flight
 
-    def arrived(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
+    def arrived(self, path: str, headers: dict[str, str], body: dict[str, Any], query: str = "") -> None:
         self.counts[path] += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         if self.record:
-            self.recorded.append(RecordedRequest(path, headers, body))
+            self.recorded.append(RecordedRequest(path, headers, body, query))
             if len(self.recorded) > self.record:
                 self.recorded.popleft()
 
@@ -106,7 +108,7 @@ class ProviderProtocol(asyncio.Protocol):
         self.chunks.append(body)
 
     def on_message_complete(self) -> None:
-        path = self.url.decode().partition("?")[0]
+        path, _, query = self.url.decode().partition("?")
         if path.startswith("/_mock/"):
             self._control(path)
             return
@@ -116,12 +118,14 @@ class ProviderProtocol(asyncio.Protocol):
             self._send(400, {"error": {"message": "body is not JSON", "type": "invalid_request_error"}})
             return
         self.busy = True
-        self.provider.arrived(path, self.headers, body)
-        self._serve(path, body)
+        self.provider.arrived(path, self.headers, body, query)
+        self._serve(dialects.plain_path(path), body)
 
     def _serve(self, path: str, body: dict[str, Any]) -> None:
         script = self.provider.state.script
-        if path == "/v1/models":
+        if path in self.provider.pages:
+            self._send(200, self.provider.pages[path])
+        elif path == "/v1/models":
             self._send(200, dialects.models(script))
         elif path == "/tokenize":
             self._send(200, dialects.tokenize(body, script))

@@ -9,11 +9,19 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from nemo_gym.base_resources_server import BaseVerifyRequest
+from nemo_gym.base_resources_server import (
+    BaseVerifyRequest,
+    ResourcesSeedSessionRequest,
+    SessionExpiredError,
+    SessionStore,
+)
 from nemo_gym.episode_types import EpisodeId, TaskId
 from nemo_gym.server_utils import ServerClient
+from nemo_gym.testing.session_conformance import check_resources_session_contract
+from nemo_gym.verifier_fixture import exercise_verifier_fixture
 from resources_servers.example_single_tool_call import sessions
 from resources_servers.example_single_tool_call.app import (
+    VERIFIER_FIXTURE,
     SimpleWeatherResourcesServer,
     SimpleWeatherResourcesServerConfig,
     WeatherVerifier,
@@ -116,9 +124,39 @@ def test_closed_sessions_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatc
     for name in ("a", "b", "c"):
         book.open(name, episode, task)
         book.close(name, episode)
-    book.open("a", episode, task)
+    another = EpisodeId(rollout_id="another")
+    book.close("a", another)
+    with pytest.raises(ValueError, match="another episode"):
+        book.close("c", another)
     with pytest.raises(ValueError, match="is closed"):
         book.open("c", episode, task)
+
+
+def test_an_open_session_expires() -> None:
+    book, episode, task = Sessions(), EpisodeId(rollout_id="e"), TaskId(taskset="w", task_id="t")
+    book._open = SessionStore(max_sessions=1)
+    book.open("a", episode, task)
+    book.open("b", episode, task)
+    with pytest.raises(SessionExpiredError):
+        book.open("a", episode, task)
+    book.close("a", episode)
+
+
+async def test_the_verifier_fixture() -> None:
+    results = await exercise_verifier_fixture(VERIFIER_FIXTURE, reward_range=(0.0, 1.0), determinism="unknown")
+    assert [(result.kind, result.observed_rewards) for result in results] == [
+        ("full_reward", (1.0,)),
+        ("zero_reward", (0.0,)),
+        ("malformed", ()),
+    ]
+
+
+def test_the_session_contract_is_kept(client: TestClient) -> None:
+    check_resources_session_contract(
+        client.app,  # type: ignore[arg-type]
+        ResourcesSeedSessionRequest.model_validate(seed()),
+        keeps_state=True,
+    )
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ def test_reasoning_in_parts(mock: MockProvider) -> None:
     reply = make_client(mock).post(
         CHAT, json={"messages": [QUESTION, {"role": "assistant", "content": [*parts, *parts]}, QUESTION]}
     )
-    assert reply.status_code == 500 and "several" in reply.json()
+    assert reply.status_code == 400 and "several" in reply.json()["detail"]
 
 
 def test_reasoning_content_is_sent_again_in_the_fields_wanted(mock: MockProvider) -> None:
@@ -259,7 +259,7 @@ def test_reasoning_of_an_answer_becomes_think_tags_and_items(mock: MockProvider,
 def test_reasoning_without_a_parser_says_what_to_change(mock: MockProvider) -> None:
     mock.play(Reply(text="Yes.", reasoning="hm"))
     reply = make_client(mock, uses_reasoning_parser=False).post(CHAT, json={"messages": [QUESTION]})
-    assert reply.status_code == 500 and "uses_reasoning_parser" in reply.json()
+    assert reply.status_code == 400 and "uses_reasoning_parser" in reply.json()["detail"]
 
 
 def test_an_empty_last_turn_is_answered_here(mock: MockProvider) -> None:

@@ -28,6 +28,9 @@ class Servers:
         self.options["server_output"].write("(quiz) Warning: key `a` is unknown.\n(quiz) serving\n")
         self.events.append("started")
 
+    def poll(self) -> None:
+        self.events.append("looked at")
+
     def shutdown(self) -> None:
         self.events.append("stopped")
 
@@ -41,8 +44,9 @@ def events(gym: Gym, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[st
     monkeypatch.setattr("nemo_gym.launch.fork_server.prestart", lambda: None)
     monkeypatch.setattr("nemo_gym.cli.env.RunHelper", Servers, raising=False)
 
-    def collect(config: Any, global_config: object, *, argv: list[str] | None) -> None:
+    def collect(config: Any, global_config: object, *, argv: list[str] | None, watch: Callable[[], None]) -> None:
         events.append(f"collected {config.output_jsonl_fpath} for {argv}")
+        watch()
 
     monkeypatch.setattr("nemo_gym.rollout_collection.run_collection", collect)
     return events
@@ -54,7 +58,7 @@ RUN = ("eval", "run", "--config", "quiz.yaml", "--input", "rows.jsonl", "--outpu
 def test_servers_are_started_used_and_stopped(gym: Gym, events: list[str]) -> None:
     ended = gym(*RUN)
     assert ended.code == 0, ended.err
-    assert events == ["started", f"collected r.jsonl for {list(RUN)}", "stopped"]
+    assert events == ["started", f"collected r.jsonl for {list(RUN)}", "looked at", "stopped"]
 
 
 def test_servers_warnings_are_shown_and_the_rest_on_request(gym: Gym, events: list[str]) -> None:

@@ -5,9 +5,10 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Annotated, Self
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from nemo_gym.cli import commands
 from nemo_gym.cli import main as cli
@@ -107,6 +108,41 @@ def test_values_of_a_command_are_asked_for_by_their_flags(gym: Gym, failing: Fai
     assert ended.err.startswith("gym dev test: error: missing --output and +colour=. --limit: ")
     assert "'many'" in ended.err
     assert ended.err.endswith("Example: gym dev test --output x\n")
+
+
+class TwoConfig(BaseNeMoGymCLIConfig):
+    """Count twice."""
+
+    limit: int = 1
+    repeats: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 1
+
+    @model_validator(mode="after")
+    def _refuse_both(self) -> Self:
+        if self.limit > 1 and self.repeats != 1:
+            raise ValueError("limit and repeats exclude each other")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("repeats", "said"),
+    [
+        (0, "+repeats=: input should be greater than or equal to 1 (got 0)."),
+        ({"a": 0, "b": 2}, "+repeats=: input should be greater than or equal to 1 (got 0)."),
+        ([7], "+repeats=: input should be a valid integer."),
+    ],
+)
+def test_a_value_that_no_member_of_a_union_takes_is_told_once(
+    gym: Gym, failing: Failing, repeats: object, said: str
+) -> None:
+    failing.error = caught({"repeats": repeats}, TwoConfig)
+    assert gym("dev", "test").err == f"gym dev test: error: {said} Example: gym dev test --output x\n"
+
+
+def test_what_is_wrong_with_the_values_together_is_told_without_the_values(gym: Gym, failing: Failing) -> None:
+    failing.error = caught({"limit": 2, "repeats": 2, "policy_api_key": "sk-secret"}, TwoConfig)
+    assert gym("dev", "test").err == (
+        "gym dev test: error: --limit and repeats exclude each other. Example: gym dev test --output x\n"
+    )
 
 
 def test_any_other_validation_error_is_a_bug(gym: Gym, failing: Failing) -> None:

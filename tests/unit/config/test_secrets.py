@@ -76,6 +76,20 @@ def test_the_parser_hides_on_request() -> None:
     assert composed({"a": {"api_key": "sk-1"}}).a.api_key == "sk-1"
 
 
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("+m={api_key: sk-1, model: x}", "+m={api_key: ****, model: x}"),
+        ("+m={a: {api_key: 'sk, 1'}, max_output_tokens: 3}", "+m={a: {api_key: ****}, max_output_tokens: 3}"),
+        ('+m={"api_key":"sk-1"}', '+m={"api_key":****}'),
+        ("+u={url: http://h:1/v1}", "+u={url: http://h:1/v1}"),
+        ("+k=${oc.env:KEY}", "+k=${oc.env:KEY}"),
+    ],
+)
+def test_secrets_inside_an_overrides_mapping_are_masked(token: str, shown: str) -> None:
+    assert hide_secrets_in_overrides([token]) == [shown]
+
+
 def test_overrides_are_masked_by_the_last_part_of_the_key() -> None:
     assert hide_secrets_in_overrides(["+a.api_key=x", "++hf_token=y", "+key.limit=3", "word", "+u=http://a:b@h"]) == [
         "+a.api_key=****",

@@ -34,6 +34,15 @@ def test_who_needs_ray(tmp_path: Path, sources: dict[str, str], expected: bool) 
     assert needs_ray(component(tmp_path, **sources)) is expected
 
 
+@pytest.mark.parametrize(("value", "brought"), [("true", {"mcp"}), ("false", set())])
+def test_tools_over_mcp_need_a_module_nobody_imports(tmp_path: Path, value: str, brought: set[str]) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "a.yaml").write_text(
+        f"a:\n  resources_servers:\n    a: {{}}\n    expose_tools_over_mcp: {value}\n"
+    )
+    assert compat_imports(tmp_path) == brought
+
+
 def test_modules_only_the_compat_extra_brings(tmp_path: Path) -> None:
     component(
         tmp_path, app="import pandas as pd\nfrom scipy.stats import t\nimport json\n", tests__test_app="import mcp\n"

@@ -78,8 +78,13 @@ def test_a_signal_closes_the_books_and_says_how_to_go_on(tmp_path: Path, number:
         ("eval run -m 'a b' +overwrite=true", "gym eval run -m 'a b' --output out.jsonl --resume"),
         (
             "eval run -o x --model-api-key sk-1 +policy_api_key=sk-2",
-            "gym eval run -o x --model-api-key env:POLICY_API_KEY '+policy_api_key=****' --resume",
+            "gym eval run -o x --model-api-key env:POLICY_API_KEY '+policy_api_key=${oc.env:POLICY_API_KEY}' --resume",
         ),
+        (
+            "eval run -o x ++m.openai_api_key=sk-2",
+            "gym eval run -o x '++m.openai_api_key=${oc.env:OPENAI_API_KEY}' --resume",
+        ),
+        ("eval run -o x '+api_key=${oc.env:K}'", "gym eval run -o x '+api_key=${oc.env:K}' --resume"),
         ("eval run -o x --model-api-key=sk-1", "gym eval run -o x --model-api-key=env:POLICY_API_KEY --resume"),
         ("eval run -o x --model-api-key env:K", "gym eval run -o x --model-api-key env:K --resume"),
     ],

@@ -91,9 +91,27 @@ def test_places_that_cannot_be_written_are_one_sentence(tmp_path: Path, monkeypa
         ResultSet(tmp_path / "file" / "x" / "out.jsonl").check_writable()
     with pytest.raises(OutputError, match="is a folder: --output must name a file"):
         ResultSet(tmp_path).check_writable()
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(OutputError, match=r"pipe\.jsonl is a device, not a file"):
+        ResultSet(tmp_path / "pipe.jsonl").check_writable()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(OutputError, match="is not writable: choose another --output"):
         ResultSet(tmp_path / "out.jsonl").check_writable()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("output", ["input.jsonl", "input", "link.jsonl"])
+async def test_rows_are_never_replaced_by_their_results(tmp_path: Path, output: str, overwrite: bool) -> None:
+    source = "input_materialized_inputs.jsonl" if output == "input" else "input.jsonl"
+    config = collection_config(tmp_path, [task("q")], agent_name="math_agent", overwrite=overwrite)
+    rows = (tmp_path / "input.jsonl").rename(tmp_path / source)
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    before = rows.read_bytes()
+    changed = {"input_jsonl_fpath": str(rows), "output_jsonl_fpath": str(tmp_path / output)}
+    with pytest.raises(OutputError, match=f"{source} is the input, and .* would replace it: choose another --output"):
+        await collect(config.model_copy(update=changed))
+    assert rows.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source, "link.jsonl"])
 
 
 def test_two_runs_never_write_one_set(tmp_path: Path) -> None:

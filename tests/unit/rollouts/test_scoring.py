@@ -11,7 +11,7 @@ import pytest
 from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutAggregationHelper
 from nemo_gym.rollouts import aggregation
 from nemo_gym.rollouts.aggregation import AggregationError
-from nemo_gym.rollouts.errors import NothingMeasuredError, RoutingError
+from nemo_gym.rollouts.errors import NothingMeasuredError, OutputError, RoutingError
 from tests.unit.rollouts.fakes import (
     FakeClient,
     FakeReply,
@@ -276,6 +276,29 @@ async def test_shards_are_merged_in_order_and_scored_together(
     )
     assert [record["_ng_task_index"] for record in client.aggregated[0][1]] == [0, 1, 2, 3, 4]
     assert not (tmp_path / "z.jsonl").exists()
+
+
+async def test_what_was_merged_before_is_not_merged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [stamped(0)])
+    write_jsonl(tmp_path / "a_reward_profiling.jsonl", [stamped(0)])
+    here = {"input_glob": f"{tmp_path}/*.jsonl", "output_jsonl_fpath": str(tmp_path / "all.jsonl")}
+    for _ in range(2):
+        client, _ = await aggregate(tmp_path, monkeypatch, **here)
+        assert len(client.aggregated[0][1]) == len(read_jsonl(tmp_path / "all.jsonl")) == 1
+    shown = capsys.readouterr()
+    assert f"{tmp_path / 'all.jsonl'} is where the merged records go" in shown.err
+    assert shown.out.count("1 result files, 1 measured rollouts") == 2
+
+
+async def test_a_file_is_not_merged_into_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [stamped(0)])
+    itself = {"input_glob": str(tmp_path / "a.jsonl"), "output_jsonl_fpath": str(tmp_path / "a.jsonl")}
+    with pytest.raises(OutputError, match=r"a\.jsonl is the only file to merge"):
+        await aggregate(tmp_path, monkeypatch, **itself)
+    _, metrics = await aggregate(tmp_path, monkeypatch, **itself, merge_shards=False)
+    assert metrics == tmp_path / "a_aggregate_metrics.json"
 
 
 async def test_globs_that_match_nothing_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,6 +225,36 @@ def test_expired_receipts_are_forgotten(agent: Any, client: TestClient, monkeypa
     assert list(agent._session_records) == ["s3"] and not agent._closed_session_records
 
 
+class Releasing(SessionAgent):
+    """Remembers what it released; the sessions of some episodes can't be."""
+
+    released: list[str] = []
+
+    async def _close_agent_session_state(self, state: AgentSessionState) -> AgentCloseSessionResponse:
+        self.released.append(state.request.agent_session_id)
+        if state.request.agent_session_id == "s2":
+            raise LookupError("gone already")
+        return await super()._close_agent_session_state(state)
+
+
+def test_sessions_nobody_uses_for_a_day_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agent_of(Releasing, released=[])
+    start, clock = agent_sessions.time.monotonic(), agent_sessions.time  # type: ignore[attr-defined]
+    with web(agent) as client:
+        for name, hours in (("s1", 0), ("s2", 1), ("s3", 2)):
+            monkeypatch.setattr(clock, "monotonic", lambda hours=hours: start + hours * 3600)
+            assert client.post("/v1/agent_sessions", json={**SEED, "agent_session_id": name}).status_code == 200
+            client.cookies.clear()
+        monkeypatch.setattr(clock, "monotonic", lambda: start + 20 * 3600)
+        agent._require_agent_session("s3")
+        monkeypatch.setattr(clock, "monotonic", lambda: start + 26 * 3600)
+        assert client.post("/v1/agent_sessions", json={**SEED, "agent_session_id": "s4"}).status_code == 200
+        assert list(agent._session_records) == ["s3", "s4"]
+    assert agent.released == ["s1", "s2"]
+    with pytest.raises(HTTPException, match="409"):
+        agent._require_agent_session("s1")
+
+
 class FailingOnce(SessionAgent):
     fail_with: Any = None
 

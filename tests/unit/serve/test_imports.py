@@ -22,6 +22,7 @@ FRONT_DOORS = [
     "rollout_correlation",
     "profiling",
     "telemetry",
+    "mcp_auto_exposure",
 ]
 
 

@@ -211,10 +211,11 @@ async def test_contexts_are_isolated_both_ways(neighbour: Neighbour) -> None:
 
 async def test_streams_arrive_whole_and_can_be_read_in_pieces(neighbour: Neighbour) -> None:
     hosted(neighbour.app)
-    response = await client().post("toy", "/stream", json={})
-    assert [line async for line in response.content] == [b"line 0\n", b"line 1\n", b"line 2\n"]
-    assert [len(part) async for part in response.content.iter_chunked(8)] == [8, 8, 5]
+    response, other = [await client().post("toy", "/stream", json={}) for _ in range(2)]
     assert await response.content.read(4) == b"line"
+    assert [line async for line in response.content] == [b" 0\n", b"line 1\n", b"line 2\n"]
+    assert await response.content.read() == b""
+    assert [len(part) async for part in other.content.iter_chunked(8)] == [8, 8, 5]
     async with response as entered:
         assert await entered.read() == b"line 0\nline 1\nline 2\n"
     response.release()

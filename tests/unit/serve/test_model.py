@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 
 from nemo_gym import base_responses_api_model
 from nemo_gym.base_responses_api_model import (
@@ -229,6 +229,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def stream_text(call: Any) -> str:
     response = await replayed(call, lambda answer: [f"data: {json.dumps(answer)}\n\n"], replay.chat_failure_frames)
+    assert isinstance(response, StreamingResponse)
     return "".join([str(part) async for part in response.body_iterator])
 
 
@@ -269,6 +270,7 @@ async def test_a_client_that_leaves_cancels_the_call(impatient: None) -> None:
             raise
 
     response = await replayed(work(), lambda _: [], replay.chat_failure_frames)
+    assert isinstance(response, StreamingResponse)
     parts: Any = response.body_iterator
     await parts.__anext__()
     await parts.aclose()

@@ -174,6 +174,15 @@ async def test_a_post_with_an_idempotency_key_is_repeated(header: str) -> None:
     assert len(peer.requests) == 3 and len(set(peer.requests)) == 1
 
 
+async def test_an_answer_read_ahead_is_still_there_for_who_reads_its_stream() -> None:
+    body = b"[" + b"1," * 100_000 + b"1]"
+    reply = http_reply(body, "200 OK\r\nContent-Type: application/json")
+    response = await ask(Peer(reply), json={"a": 1}, headers={IDEMPOTENCY_HEADER: "k"})
+    assert await response.content.read(2) == b"[1"
+    assert await response.content.read() == body[2:] and response.content.at_eof()
+    assert await response.read() == body
+
+
 async def test_a_get_is_repeated_until_it_is_enough() -> None:
     peer = Peer(*["close"] * 20)
     with pytest.raises(aiohttp.ServerDisconnectedError):

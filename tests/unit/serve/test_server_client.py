@@ -14,6 +14,7 @@ from nemo_gym import server_utils
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.handover import CONFIG_DICT_ENV, CONFIG_FILE_ENV
 from nemo_gym.rollout_correlation import rollout_context
+from nemo_gym.serve.retries import IDEMPOTENCY_HEADER
 from nemo_gym.server_utils import BaseServerConfig, ServerClient, get_server_url, setup_server_client
 from tests.unit.serve.toys import client_of, config_of, free_socket, serving, toy_resources
 
@@ -58,6 +59,8 @@ async def test_names_become_addresses(calls: list[Call]) -> None:
         ("GET", "http://127.0.0.1:1/v1/models"),
         ("POST", "http://127.0.0.1:3/run"),
     ]
+    key = calls[0][2].pop("headers")
+    assert list(key) == [IDEMPOTENCY_HEADER]
     assert calls[0][2] == {"json": {"a": 1}, "_internal": True, "_server_name": "res"}
 
 

@@ -58,6 +58,12 @@ def test_extras_are_typed_and_their_keys_sorted() -> None:
     assert len(digests) == 7
 
 
+def test_the_keys_of_extras_come_in_the_order_of_their_bytes() -> None:
+    pairs = struct.pack(">Q", 1) + b"a" + b"N" + struct.pack(">Q", 2) + "é".encode() + b"B\x01"
+    expected = hashlib.sha256(b"nemo-gym-staging-extras-v1\x01D" + struct.pack(">Q", 2) + pairs).hexdigest()
+    assert compute_extras_digest({"é": True, "a": None}) == expected
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 2**63, {1: 2}, {1, 2}, b"x"])
 def test_other_extras_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="extras"):

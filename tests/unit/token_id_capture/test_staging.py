@@ -349,23 +349,16 @@ def test_changed_tokens_do_not_come_to_their_digest() -> None:
 
 
 def test_calls_that_continue_each_other_are_a_cycle() -> None:
-    change = {"mode": "token_in", "parent_call_id": "b", "prev_len": 6, "cum_len": 9}
-    receipt, snapshots = _changed(0, **change)
-    loop = snapshots[1].model_copy(update={"prev_len": 9, "cum_len": 12})
-    receipt_row = receipt.manifest[1].model_copy(
-        update={"prev_len": 9, "cum_len": 12, "digest": loop.computed_digest()}
-    )
-    loop = loop.model_copy(update={"digest": loop.computed_digest()})
-    first = snapshots[0].model_copy(update={"prev_len": 12, "cum_len": 15})
-    first = first.model_copy(update={"digest": first.computed_digest()})
-    first_row = receipt.manifest[0].model_copy(update={"prev_len": 12, "cum_len": 15, "digest": first.digest})
-    second = loop.model_copy(update={"prev_len": 15, "cum_len": 18})
-    second = second.model_copy(update={"digest": second.computed_digest()})
-    del receipt_row
-    assert _code(receipt.model_copy(update={"manifest": [first_row, receipt.manifest[1]]}), [first, snapshots[1]]) in {
-        "lineage_cycle",
-        "parent_length_mismatch",
-    }
+    empty: dict[str, Any] = {"token_ids_delta": [], "token_mask_delta": [], "generation_log_probs_delta": []}
+    lengths = {"prev_len": 3, "delta_len": 0, "cum_len": 3}
+    receipt, snapshots = _two_calls()
+    for index, parent in enumerate(("b", "a")):
+        change = {"mode": "token_in", "parent_call_id": parent, **lengths}
+        snapshot = snapshots[index].model_copy(update={**change, **empty})
+        digest = snapshot.computed_digest()
+        snapshots[index] = snapshot.model_copy(update={"digest": digest})
+        receipt.manifest[index] = receipt.manifest[index].model_copy(update={**change, "digest": digest})
+    assert _code(receipt, snapshots) == "lineage_cycle"
 
 
 def test_an_error_survives_pickling() -> None:

@@ -104,9 +104,10 @@ async def test_a_torn_line_is_cut_off_by_the_next_write(tmp_path: Path) -> None:
     store = TokenCaptureStore(tmp_path)
     await store.put(call("a", [1], [2]))
     with store.path_for("r").open("ab") as file:
-        file.write(b'{"rollout_id": "r", "model_call')
+        file.write(b'{"rollout_id": "r", "model_call' + b"_" * 5000)
     assert [entry.model_call_id for entry in store.read_entries("r")] == ["a"]
     await TokenCaptureStore(tmp_path).put(call("b", [1, 2], [3]))
+    assert store.path_for("r").read_bytes().endswith(b"}\n")
     assert [entry.model_call_id for entry in store.read_entries("r")] == ["a", "b"]
 
 

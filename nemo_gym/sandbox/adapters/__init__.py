@@ -1,0 +1,1 @@
+"""Sandboxes described in other tools' files."""

@@ -1,0 +1,2 @@
+def normalised(title: str) -> str:
+    return " ".join(title.lower().split())
