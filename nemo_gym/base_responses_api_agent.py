@@ -159,8 +159,9 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def _captures(self) -> tuple[bool, bool]:
         """Whether model calls, and whether token ids, are recorded; kept once a real client has told."""
-        if self._known_captures is not None:
-            return self._known_captures
+        known = self._known_captures
+        if known is not None:
+            return known
         config = getattr(self.server_client, "global_config_dict", None)
         captures = self._captures_of(config) if isinstance(config, Mapping) else (False, False)
         if type(self.server_client) is ServerClient:

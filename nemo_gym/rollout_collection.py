@@ -112,10 +112,10 @@ _get_max_rollout_attempts = get_max_rollout_attempts
 
 
 def get_global_config_dict() -> DictConfig:
-    """The config of this process; replaced by tests."""
-    from nemo_gym import global_config
+    """The config of this process; replaced by tests, or its module is."""
+    from nemo_gym.global_config import get_global_config_dict as current_config
 
-    return global_config.get_global_config_dict()
+    return current_config()
 
 
 def setup_server_client_utils(head_server_config: BaseServerConfig | None = None) -> ServerClient:

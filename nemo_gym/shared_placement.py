@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -20,10 +21,14 @@ from nemo_gym.telemetry import shutdown_telemetry
 
 __all__ = ["main"]
 
+_GC_THRESHOLDS = (50_000, 20, 100)
+"""Requests leave hardly any cycles behind, and looking for them as often as usual takes a tenth of the CPU time."""
+
 
 def main() -> None:
     """Serve what the environment says until told to stop."""
     prefix_by_member()
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         _serve(Shard.from_environment())
     except GymError as error:

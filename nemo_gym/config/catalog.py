@@ -29,7 +29,7 @@ def config_stems(folder: str, name: str, subfolder: str = "") -> list[str]:
 
 
 def benchmark_names() -> list[str]:
-    """Every benchmark's name: the folder of a `config.yaml`, else the file's path below `benchmarks/` without suffix."""
+    """Every benchmark's name: the folder of a `config.yaml`, else its file's path below `benchmarks/`, no suffix."""
     return sorted(benchmark_files())
 
 

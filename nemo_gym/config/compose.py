@@ -17,7 +17,7 @@ from nemo_gym.config.environment_servers import front_agents
 from nemo_gym.config.errors import ConfigError, raise_problems
 from nemo_gym.config.instances import ServerInstanceConfig, maybe_get_server_instance_config
 from nemo_gym.config.interpolations import tolerantly_resolved
-from nemo_gym.config.key_checks import misspelled_settings, unused_in_env_file
+from nemo_gym.config.key_checks import misspelled_servers, misspelled_settings, unused_in_env_file
 from nemo_gym.config.keys import (
     DUMMY_MODEL,
     NEMO_GYM_RESERVED_TOP_LEVEL_KEYS,
@@ -117,7 +117,7 @@ def _drop_stand_in_models(entries: dict[str, Any]) -> None:
 
 
 def _tell_about_keys(layers: Layers, entries: dict[str, Any], origins: Origins) -> None:
-    messages = misspelled_settings(entries, origins)
+    messages = {**misspelled_settings(entries, origins), **misspelled_servers(entries, origins)}
     if layers.includes.paths:
         env_file = plain(layers.env_file.config)
         beside = [layers.named_files(), plain(layers.initial), plain(layers.command_line.config)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nemo_gym.config.hints import closest
 from nemo_gym.config.interpolations import mentioned_keys
-from nemo_gym.config.keys import NEMO_GYM_RESERVED_TOP_LEVEL_KEYS, SERVER_TYPES
-from nemo_gym.config.origins import Origins
+from nemo_gym.config.keys import ENTRYPOINT_KEY_NAME, NEMO_GYM_RESERVED_TOP_LEVEL_KEYS, SERVER_TYPES
+from nemo_gym.config.origins import Origins, dotted
 
 # Settings of Gym or of one of its commands, though a config may use their names otherwise.
 _NOT_RESERVED = """
@@ -46,6 +46,35 @@ def misspelled_settings(config: Mapping[str, Any], origins: Origins) -> dict[str
             by = f" ({origin})" if origin else ""
             messages[key] = f"`{key}`{by} is no setting of Gym. Did you mean `{suggestion}`?"
     return messages
+
+
+def misspelled_servers(config: Mapping[str, Any], origins: Origins) -> dict[str, str]:
+    """Entries that would be servers but for one key that is nearly right, each with a sentence about it."""
+    messages = {}
+    for name, entry in config.items():
+        for path, meant in _slips(entry) if isinstance(entry, Mapping) else ():
+            key, origin = dotted((name, *path)), origins.of((name, *path))
+            by = f" ({origin})" if origin else ""
+            messages[key] = f"`{key}`{by} makes no server. Did you mean `{meant}`?"
+    return messages
+
+
+def _slips(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The path in an entry and the key meant there."""
+    for server_type, implementations in entry.items():
+        blocks = implementations if isinstance(implementations, Mapping) else {}
+        is_type = server_type in SERVER_TYPES
+        for kind, block in blocks.items():
+            if not isinstance(block, Mapping) or (is_type and ENTRYPOINT_KEY_NAME in block):
+                continue
+            if is_type:
+                yield from (
+                    ((server_type, kind, str(key)), ENTRYPOINT_KEY_NAME)
+                    for key in block
+                    if closest(str(key), [ENTRYPOINT_KEY_NAME], cutoff=0.8)
+                )
+            elif ENTRYPOINT_KEY_NAME in block and (meant := closest(str(server_type), SERVER_TYPES, cutoff=0.8)):
+                yield (server_type,), meant
 
 
 def unused_in_env_file(

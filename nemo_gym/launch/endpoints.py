@@ -39,6 +39,10 @@ class ModelEndpoint:
         bare = self.url.rstrip("/")
         return f"{bare}/models" if bare.endswith("/v1") else self.url
 
+    @property
+    def is_http(self) -> bool:
+        return self.url.lower().startswith(("http://", "https://"))
+
     def describe(self) -> str:
         return f"{self.url} (from {', '.join(self.keys)})"
 
@@ -79,8 +83,12 @@ class EndpointWait:
     redact: Callable[[str], str] = str
 
     def wait(self, endpoints: Iterable[ModelEndpoint], timeout: float) -> None:
-        """Return when every endpoint answered. Raises ConfigError naming the silent ones after `timeout` seconds."""
+        """Return when every endpoint answered.
+
+        Raises ConfigError naming those without an http address at once, the silent ones after `timeout` seconds.
+        """
         waiting = list(endpoints)
+        self._refuse_other_addresses(waiting)
         started = time.monotonic()
         deadline, report_at = started + timeout, started + REPORT_EVERY_SECONDS
         pool = ThreadPoolExecutor(_PROBES_AT_ONCE, thread_name_prefix="gym-endpoint")
@@ -100,6 +108,12 @@ class EndpointWait:
                     self.pause(min(PROBE_EVERY_SECONDS, max(0.0, deadline - now)))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _refuse_other_addresses(self, endpoints: list[ModelEndpoint]) -> None:
+        """What no client could ever ask is not waited for."""
+        wrong = [endpoint for endpoint in endpoints if not endpoint.is_http]
+        if wrong:
+            raise ConfigError(f"Not an http(s) address: {self._names(wrong)}. Write it like http://localhost:8000/v1.")
 
     def _name_unknown_hosts(self, states: Mapping[ModelEndpoint, State]) -> None:
         for endpoint, state in states.items():

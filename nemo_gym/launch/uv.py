@@ -28,11 +28,11 @@ class UvResult:
 
     @property
     def reason(self) -> str:
-        """Why it failed, on one line."""
+        """Why it failed: one line that ends like a sentence."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         told = [line for line in lines if not line.startswith(("Using ", "Resolved ", "hint:"))]
         text = " ".join(re.sub(r"^(error|cause|×|╰─▶|├─▶|│):?\s*", "", line) for line in told)
-        return text or f"uv ended with code {self.code}"
+        return f"{text.rstrip('.') or f'uv ended with code {self.code}'}."
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ import re
 import shlex
 import signal
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, TypeAlias, TypeVar
 
 from nemo_gym.config.secrets import MASK, hide_secrets_in_overrides
 from nemo_gym.rollouts.errors import ServersLostError, StoppedError, TerminatedError
@@ -19,7 +22,9 @@ from nemo_gym.rollouts.watching import Watch, loss_during
 from nemo_gym.serve.garbage import relax_collection
 
 T = TypeVar("T")
+Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | signal.Handlers
 
+_ECHO_SECONDS = 2.0
 _SECRET_FLAG = "--model-api-key"
 _BY_NAME = "env:"
 _STAND_IN = "env:POLICY_API_KEY"
@@ -36,12 +41,12 @@ def run_until_signal(
 
     SIGINT and SIGTERM cancel it; once it has closed its books, StoppedError or TerminatedError says what is saved and
     the command that goes on. What `watch` raises ends it likewise, as ServersLostError. A second signal is the system's
-    to handle. `argv` are the arguments of this run of `gym`.
+    to handle, unless it comes at once. `argv` are the arguments of this run of `gym`.
     """
     received: list[signal.Signals] = []
-    relax_collection()
     try:
-        return asyncio.run(_cancelled_by_signals(collection, received, watch))
+        relax_collection()
+        return asyncio.run(_cancelled_by_signals(collection, received, results, watch))
     except _Loss as loss:
         raise ServersLostError(f"{loss}\n{_farewell(results, argv)}") from None
     except asyncio.CancelledError:
@@ -49,6 +54,8 @@ def run_until_signal(
             raise
         ended = TerminatedError if received[0] is signal.SIGTERM else StoppedError
         raise ended(_farewell(results, argv)) from None
+    finally:
+        collection.close()  # a signal may have come before it began
 
 
 class _Loss(Exception):
@@ -56,16 +63,22 @@ class _Loss(Exception):
 
 
 async def _cancelled_by_signals(
-    collection: Coroutine[Any, Any, T], received: list[signal.Signals], watch: Watch | None
+    collection: Coroutine[Any, Any, T], received: list[signal.Signals], results: ResultSet, watch: Watch | None
 ) -> T:
     task = asyncio.ensure_future(collection)
     with _handled(received, task):
         loss = None if watch is None else await loss_during(task, watch)
-        if loss is not None and not received:
+        if loss is not None and not received and not _is_complete(task, results):
             task.cancel()
             await asyncio.wait({task})
             raise _Loss(str(loss))
         return await task
+
+
+def _is_complete(task: asyncio.Future[Any], results: ResultSet) -> bool:
+    """Whether a collection has all it could want of its servers."""
+    succeeded = task.done() and not task.cancelled() and task.exception() is None
+    return succeeded and _lines(results.output) >= _lines(results.materialized)
 
 
 @contextmanager
@@ -77,14 +90,14 @@ def _handled(received: list[signal.Signals], task: asyncio.Future[Any]) -> Itera
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def restore() -> None:
+    def restore(wrapped: Callable[[Handler], Handler] = lambda handler: handler) -> None:
         for number, handler in before.items():
             if loop.remove_signal_handler(number):
-                signal.signal(number, handler or signal.SIG_DFL)
+                signal.signal(number, wrapped(handler or signal.SIG_DFL))
 
     def stop(number: signal.Signals) -> None:
         received.append(number)
-        restore()
+        restore(partial(_later, since=time.monotonic()))
         task.cancel()
 
     for number in before:
@@ -93,6 +106,17 @@ def _handled(received: list[signal.Signals], task: asyncio.Future[Any]) -> Itera
         yield
     finally:
         restore()
+
+
+def _later(handler: Handler, since: float) -> Handler:
+    """A handler that ignores a signal said twice, as `timeout` and process groups do, and afterwards is `handler`."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - since >= _ECHO_SECONDS:
+            signal.signal(number, handler)
+            signal.raise_signal(number)
+
+    return handle
 
 
 def _farewell(results: ResultSet, argv: Sequence[str]) -> str:

@@ -45,13 +45,12 @@ class HeadWatch:
 
 
 async def loss_during(task: asyncio.Future[Any], watch: Watch) -> Exception | None:
-    """What the watch raised before the task was done, or when the task failed; None when all went well."""
+    """What the watch raised, at the latest when the task was done; None when it had nothing to say."""
     while not task.done():
         await asyncio.wait({task}, timeout=_SECONDS_BETWEEN_LOOKS)
-        if not task.done() and (loss := await _look(watch)) is not None:
+        if (loss := await _look(watch)) is not None:
             return loss
-    failed = not task.cancelled() and task.exception() is not None
-    return await _look(watch) if failed else None
+    return None
 
 
 async def _look(watch: Watch) -> Exception | None:

@@ -22,6 +22,7 @@ from nemo_gym.config.keys import (
 )
 from nemo_gym.serve import local
 from nemo_gym.serve.correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_path_prefix
+from nemo_gym.serve.deadline import lifted_deadline, seconds_left
 from nemo_gym.serve.head_client import ServerStatus, probe
 from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.process import missing_server
@@ -35,6 +36,8 @@ NEMO_GYM_MODEL_SERVER_BASE_URL_ENV_VAR_NAME = "NEMO_GYM_MODEL_SERVER_BASE_URL"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 ANSWERS_ARE_REPEATED = frozenset({RESOURCES_SERVERS, RESPONSES_API_AGENTS, ENVIRONMENT_SERVERS})
 """Types of servers that recognise an idempotency key: those whose work has effects."""
+_RELEASING_PATHS = frozenset({"/close_session", "/v1/agent_sessions/close", "/close"})
+"""What was opened is closed although the rollout's time may be over."""
 _MODEL_CALL_PATHS = frozenset({"/v1/responses", "/v1/chat/completions", "/v1/messages"})
 
 
@@ -60,6 +63,9 @@ class BaseServerClient(BaseModel):
         A POST to a server that recognises repetitions gets an idempotency key, unless it has one: so a connection that
         breaks doesn't end the call, and its work is done once.
         """
+        if url_path in _RELEASING_PATHS and seconds_left() is not None:
+            with lifted_deadline():
+                return await self.request(server_name, url_path, method, **kwargs)
         base_url = self._base_url_for_request(server_name)
         if isinstance(body := kwargs.get("json"), BaseModel):
             kwargs["json"] = body.model_dump(exclude_unset=True)
@@ -124,9 +130,11 @@ class BaseServerClient(BaseModel):
 
     def _with_rollout_prefix(self, server_name: str, url_path: str, body: Any) -> str:
         """The path under the rollout's prefix where the callee records what it observes, else unchanged."""
-        if self._observability_enabled is None:
-            self._observability_enabled = bool(self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME))
-        if not self._observability_enabled:
+        is_enabled = self._observability_enabled
+        if is_enabled is None:
+            is_enabled = bool(self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME))
+            self._observability_enabled = is_enabled
+        if not is_enabled:
             return url_path
         return rollout_path_prefix(self._rollout_id_for(server_name, url_path.split("?", 1)[0], body)) + url_path
 

@@ -60,6 +60,16 @@ def deadline(seconds: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
+@contextmanager
+def lifted_deadline() -> Iterator[None]:
+    """No deadline inside: for letting go of what a rollout holds, which has to be done when its time is over too."""
+    token = _deadline.set(None)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
 def within_deadline(options: dict[str, Any], *, announce: bool) -> dict[str, Any]:
     """A request's aiohttp options, ending with the current deadline; `announce` tells it to the receiver.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nemo_gym.schema.episodes import EpisodeFailure, EpisodeId
+from nemo_gym.serve.deadline import lifted_deadline
 from nemo_gym.serve.redaction import redact
 
 LOG = logging.getLogger("nemo_gym.base_environment_server")
@@ -130,7 +131,8 @@ async def run_bounded(
         reason = f"The episode took longer than default_episode_timeout_seconds, {timeout_seconds:g} s."
         raise HandledEpisodeError(EpisodeFailure(failure_reason=reason, terminal=False)) from error
     finally:
-        await _to_its_end(cleanup.aclose())
+        with lifted_deadline():
+            await _to_its_end(cleanup.aclose())
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from aiohttp import ClientResponseError
+from aiohttp import ClientError, ClientResponseError
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym.serve.deadline import DeadlineExceededError
@@ -90,8 +91,14 @@ class ExceptionMiddleware:
             return self._describe_response_error(error)
         if isinstance(error, asyncio.CancelledError):
             return self._own(error, "The request was cancelled.")
+        if isinstance(error, ClientDisconnect):
+            return self._own(error, "The client disconnected.")
         if isinstance(error, DeadlineExceededError):
             return self._own(error, f"{self.label}: {error}")
+        if isinstance(error, ClientError):
+            told = f"{type(error).__name__}: {error}"
+            _logger.warning("%s", redact(f"{self.label}: {told}"))
+            return repr(error), self._own(error, told)[1]
         if isinstance(error, Exception):
             traceback.print_exception(error)
             return self._own(error, repr(error))

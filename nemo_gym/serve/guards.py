@@ -81,7 +81,7 @@ class BodyLimit:
             return
         declared = _content_length(scope)
         if declared is None:
-            await self.app(scope, self._counting(receive), send)
+            await self._run_counting(scope, receive, send)
         elif declared <= self.max_bytes:
             await self.app(scope, receive, send)
         else:
@@ -91,8 +91,10 @@ class BodyLimit:
     def _message(self) -> str:
         return f"The request body is larger than {self.max_bytes} bytes."
 
-    def _counting(self, receive: Receive) -> Receive:
+    async def _run_counting(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The app with a body of unknown length; whatever the app makes of the excess, the answer is a 413."""
         read = 0
+        has_started = False
 
         async def counting_receive() -> Message:
             nonlocal read
@@ -102,7 +104,19 @@ class BodyLimit:
                 raise HTTPException(413, self._message)
             return message
 
-        return counting_receive
+        async def timely_send(message: Message) -> None:
+            nonlocal has_started
+            if has_started or read <= self.max_bytes:
+                has_started = True
+                await send(message)
+
+        try:
+            await self.app(scope, counting_receive, timely_send)
+        except HTTPException:
+            if has_started or read <= self.max_bytes:
+                raise
+        if read > self.max_bytes and not has_started:
+            await refuse(send, 413, self._message)
 
 
 async def refuse(send: Send, status: int, detail: str) -> None:

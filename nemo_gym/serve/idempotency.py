@@ -7,6 +7,7 @@ a call is never made again: where its answer had to be dropped, the repetition i
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections import deque
@@ -42,7 +43,7 @@ LOG = logging.getLogger("nemo_gym.server_utils")
 class _Call:
     """One call: under way, answered, or with an answer that is no longer there and why."""
 
-    body_size: int
+    body_digest: bytes
     finished: asyncio.Future[None]
     answer: list[Message] = field(default_factory=list)
     gone: str | None = None
@@ -131,15 +132,16 @@ class IdempotencyMiddleware:
         except ClientDisconnect:
             return
         known = self._book.find(identity)
-        if known is not None and known.body_size != len(body):
+        digest = hashlib.sha256(body).digest()
+        if known is not None and known.body_digest != digest:
             await refuse(send, 422, f"The {IDEMPOTENCY_HEADER} of this request was used for another one.")
             return
-        call = known or self._start(identity, scope, body)
+        call = known or self._start(identity, scope, body, digest)
         await self._finished(call)
         await _answer(call, send, is_replay=known is not None)
 
-    def _start(self, identity: _Identity, scope: Scope, body: bytes) -> _Call:
-        call = _Call(len(body), asyncio.get_running_loop().create_future())
+    def _start(self, identity: _Identity, scope: Scope, body: bytes, digest: bytes) -> _Call:
+        call = _Call(digest, asyncio.get_running_loop().create_future())
         self._book.add(identity, call)
         call.task = asyncio.create_task(self._make(identity, call, scope, body))
         return call

@@ -26,6 +26,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from nemo_gym.serve.bodies import check_nesting, read_body
@@ -40,6 +41,13 @@ class JSONRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         if _is_plain(self, options):
             self.app = _JSONEndpoint.of(self)
+        self._fixed_path = None if self.param_convertors else self.path
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """FastAPI's answer; what asks for another path than the fixed one of this route is told so without a search."""
+        if self._fixed_path not in (None, scope["path"]) and not (scope.get("root_path") or "fastapi" in scope):
+            return Match.NONE, {}
+        return super().matches(scope)
 
     @property
     def is_fast(self) -> bool:
@@ -116,7 +124,11 @@ class _JSONEndpoint:
         extras = None
         if self.response_name is not None:
             values[self.response_name] = extras = _header_collector()
-        returned = await (self.call(**values) if self.is_coroutine else run_in_threadpool(self.call, **values))
+        try:
+            returned = await (self.call(**values) if self.is_coroutine else run_in_threadpool(self.call, **values))
+        except Exception as error:  # its handler may read the body again, which the client sends once
+            await _answer_with_handler(error, _request(scope, receive, send, raw), send)
+            return
         if isinstance(returned, Response):
             await returned(scope, receive, send)
         else:
@@ -200,8 +212,8 @@ def _is_trusted(annotation: Any) -> bool:
 def decode_json(raw: bytes) -> Any:
     """The value of a JSON text; what the fast parser refuses is judged by the standard one, as in FastAPI.
 
-    Raises RequestValidationError (a 422) when it isn't JSON or is nested too deeply, HTTPException (400) when it isn't
-    text.
+    Raises RequestValidationError (a 422) when it isn't JSON, is nested too deeply or has strings that are no text,
+    HTTPException (400) when it can't be parsed at all.
     """
     try:
         value = orjson.loads(raw)
@@ -213,11 +225,16 @@ def decode_json(raw: bytes) -> Any:
 
 def _decode_slowly(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
+        value = json.loads(raw)
+        json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise RequestValidationError([_json_error(error.pos, error.msg)], body=error.doc) from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except UnicodeEncodeError as error:
+        message = "A string holds half of a surrogate pair, which no answer could repeat"
+        raise RequestValidationError([_json_error(error.start, message)], body=None) from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, or a number of thousands of digits
         raise HTTPException(400, "There was an error parsing the body") from error
+    return value
 
 
 def _json_error(position: int, message: str) -> dict[str, Any]:

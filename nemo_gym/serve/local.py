@@ -15,11 +15,14 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from aiohttp import ClientTimeout
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Message, Scope
 from yarl import URL
 
+from nemo_gym.serve.cancellation import ClientDisconnectCancellationMiddleware
 from nemo_gym.serve.deadline import DeadlineExceededError, is_over, within_deadline
 from nemo_gym.serve.egress import encoded
+from nemo_gym.serve.guards import BodyLimit, HostGuard
 from nemo_gym.serve.local_response import LocalResponse
 
 _UNDERSTOOD_OPTIONS = frozenset({"data", "headers", "cookies", "params", "timeout", "json"})
@@ -36,6 +39,11 @@ class LocalServer:
     context: contextvars.Context
     state: Mapping[str, Any]
     pid: int = field(default_factory=os.getpid)
+    entry: ASGIApp = field(init=False)
+    """Where a request starts that came over no network."""
+
+    def __post_init__(self) -> None:
+        self.entry = _below_network_layers(self.app) or self.app
 
     async def request(self, method: str, url_path: str, **options: Any) -> LocalResponse:
         """What an HTTP request to the server would answer; takes aiohttp's options, follows no redirects.
@@ -47,7 +55,7 @@ class LocalServer:
         url_path = _with_query(url_path, sent.get("params"))
         exchange = _Exchange(_body_of(sent))
         scope = self._scope(method.upper(), url_path, _headers(sent, exchange.body, self.authority))
-        task = self.loop.create_task(_run(self.app, scope, exchange), context=self.context.copy())
+        task = self.loop.create_task(_run(self.entry, scope, exchange), context=self.context.copy())
         try:
             await _finished(task, exchange, _seconds(sent.get("timeout")))
         except TimeoutError as error:
@@ -76,6 +84,7 @@ class LocalServer:
         path, _, query = url_path.partition("#")[0].partition("?")
         return {
             "type": "http",
+            "app": self.app,
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "server": self._address,
@@ -122,6 +131,22 @@ def find(name: str, base_url: str, options: Mapping[str, Any]) -> LocalServer | 
     if asyncio.get_running_loop() is not server.loop or not _UNDERSTOOD_OPTIONS.issuperset(options):
         return None
     return server if isinstance(options.get("data"), bytes | bytearray | str | None) else None
+
+
+def _below_network_layers(app: ASGIApp) -> ASGIApp | None:
+    """What is left of an app's middleware without that which only watches connections and strangers.
+
+    None where something else comes first, and has to be passed.
+    """
+    layer = getattr(app, "middleware_stack", None)
+    while isinstance(layer, _NETWORK_LAYERS) or type(layer).__module__.startswith("fastapi."):
+        if isinstance(layer, ClientDisconnectCancellationMiddleware):
+            return layer.app
+        layer = getattr(layer, "app", None)
+    return None
+
+
+_NETWORK_LAYERS = (ServerErrorMiddleware, HostGuard, BodyLimit, ClientDisconnectCancellationMiddleware)
 
 
 class _Exchange:

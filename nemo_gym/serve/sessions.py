@@ -10,7 +10,7 @@ import hmac
 import json
 import secrets
 import time
-from base64 import b64decode, b64encode
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 SESSION_ID_KEY = "session_id"
 MAX_AGE_SECONDS = 14 * 24 * 60 * 60
 _REMEMBERED_COOKIES = 16_384
+_MAX_REMEMBERED_CHARS = 4_096
+"""What browsers keep of a cookie; longer ones, which anybody may send, are read anew each time."""
 
 _process_secret = secrets.token_bytes(32)
 _session_id: ContextVar[str | None] = ContextVar("nemo_gym_session_id", default=None)
@@ -54,6 +56,18 @@ def signing_key(name: str, run_token: str | None) -> str:
     return hmac.new(master, b"nemo-gym-session-cookie:" + name.encode("utf-8"), hashlib.sha256).hexdigest()
 
 
+class _Signer(itsdangerous.TimestampSigner):
+    """Signs what its parent would, with a key derived once, by the one-shot HMAC, in a third of the time."""
+
+    def __init__(self, secret_key: str) -> None:
+        super().__init__(secret_key)
+        self._key = self.derive_key()
+
+    def get_signature(self, value: str | bytes) -> bytes:
+        signed = value if isinstance(value, bytes) else value.encode("utf-8")
+        return urlsafe_b64encode(hmac.digest(self._key, signed, "sha1")).rstrip(b"=")
+
+
 class SessionMiddleware:
     """Gives every request a session with an id, and sends its cookie with every response.
 
@@ -64,8 +78,8 @@ class SessionMiddleware:
         self.app = app
         self.cookie_name = session_cookie
         self._marker = f"{session_cookie}=".encode("latin-1")
-        self._signer = itsdangerous.TimestampSigner(secret_key)
-        self._opened = lru_cache(maxsize=_REMEMBERED_COOKIES)(self._open)
+        self._signer = _Signer(secret_key)
+        self._remembered = lru_cache(maxsize=_REMEMBERED_COOKIES)(self._open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -102,6 +116,9 @@ class SessionMiddleware:
             return None
         payload, signed_at = self._opened(cookie)
         return payload if time.time() - signed_at < MAX_AGE_SECONDS else None
+
+    def _opened(self, cookie: str) -> tuple[str | None, float]:
+        return (self._remembered if len(cookie) <= _MAX_REMEMBERED_CHARS else self._open)(cookie)
 
     def _open(self, cookie: str) -> tuple[str | None, float]:
         try:

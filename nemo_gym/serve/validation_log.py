@@ -31,8 +31,16 @@ async def log_and_answer_422(request: Request, error: Exception) -> Response:
         await _log(request, problem.errors())
     except Exception:
         _logger.debug("A validation error could not be logged.", exc_info=True)
-    content = orjson.dumps({"detail": jsonable_encoder(problem.errors())}, option=orjson.OPT_NON_STR_KEYS)
+    content = _encoded({"detail": jsonable_encoder(problem.errors())})
     return Response(content, status_code=422, media_type="application/json")
+
+
+def _encoded(content: Any) -> bytes:
+    """JSON; what was sent and is repeated may hold numbers and strings that only the standard encoder writes."""
+    try:
+        return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        return json.dumps(content).encode()
 
 
 async def _log(request: Request, errors: Sequence[Any]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+from nemo_gym.server_utils import ROLLOUT_PATH_PREFIX
+
 RESERVED_ROUTES = frozenset({"verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "mcp"})
 """Routes of a resources server that are not for its model, whatever the row says."""
 
@@ -48,7 +50,8 @@ def parsed_arguments(arguments: str) -> dict[str, Any]:
 
 def _is_callable(name: str) -> bool:
     bare = name.strip("/. ")
-    return bool(bare) and bare not in RESERVED_ROUTES
+    is_prefixed = bare.partition("/")[0] == ROLLOUT_PATH_PREFIX  # what follows it would be the route
+    return bool(bare) and bare not in RESERVED_ROUTES and not is_prefixed
 
 
 def _refuse_constant(constant: str) -> NoReturn:

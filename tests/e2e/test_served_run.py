@@ -1,6 +1,7 @@
 """`gym eval run`: one command that starts the servers, collects, scores and stops everything."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 
@@ -70,6 +71,20 @@ def test_a_stopped_run_says_how_to_go_on(slow: Workplace, number: signal.Signals
     assert "gym eval run --resources-server mcqa" in run.text
     assert "secret-of-tests" not in run.text and "Traceback" not in run.text
     assert len(slow.read_rows("r.jsonl")) == 1
+    assert list(slow.runs.glob("*/*")) == []
+
+
+@pytest.mark.parametrize("name", ["policy_model", "mcqa_simple_agent"])
+def test_a_server_that_dies_ends_the_run_and_is_named(slow: Workplace, name: str) -> None:
+    with slow.started(*RUN, "-i", "rows.jsonl", "-o", "r.jsonl", "--concurrency", "1") as run:
+        run.wait_until(lambda: slow.lines("r.jsonl") == 1)
+        (described,) = slow.runs.glob("*/*/run.json")
+        pids = {server["process_name"]: server["pid"] for server in json.loads(described.read_text())["servers"]}
+        os.kill(pids[name], signal.SIGKILL)
+        assert run.ended() == 1
+    assert f"Error: Server {name} (pid {pids[name]}) was killed by SIGKILL" in run.text
+    assert "Stopped: 1 of 3 rollouts are saved in r.jsonl." in run.text and "--resume" in run.text
+    assert "Traceback" not in run.text
     assert list(slow.runs.glob("*/*")) == []
 
 

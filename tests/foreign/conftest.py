@@ -16,6 +16,7 @@ CONFIGS = (
     "resources_servers/ticket_desk/configs/ticket_desk.yaml",
     "resources_servers/judged_essay/configs/judged_essay.yaml",
     "resources_servers/grandchild_check/configs/grandchild_check.yaml",
+    "resources_servers/odd_habits/configs/odd_habits.yaml",
     "environment_servers/two_tries/configs/two_tries.yaml",
     "responses_api_models/rule_model/configs/rule_model.yaml",
 )
@@ -56,7 +57,10 @@ def started(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Iterator[St
     place = Workplace(tmp_path_factory.mktemp("place"))
     with MockProvider(JUDGE) as judge:
         place.write_env(
-            policy_base_url="http://nobody/v1", policy_api_key="k", policy_model_name="rule", judge_base_url=judge.base_url
+            policy_base_url="http://nobody/v1",
+            policy_api_key="k",
+            policy_model_name="rule",
+            judge_base_url=judge.base_url,
         )
         chosen = [token for path in CONFIGS for token in ("--config", path)]
         with place.started("env", "start", *chosen, NEMO_GYM_EXTRA_ROOTS=str(tree)) as background:

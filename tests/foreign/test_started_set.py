@@ -87,6 +87,27 @@ def test_a_grandchild_reads_the_config_and_works_with_another_server(started: St
     assert record["reward"] == 1.0
 
 
+def test_habits_of_a_script_that_owns_its_process(started: Started) -> None:
+    """Its own app and lifespan, spawned and forked workers that find the script's functions, the whole config."""
+    started.place.write_rows("odd.jsonl", [{"responses_create_params": {"input": "hello"}}])
+    (record,) = collect(started, "odd_out", "--input", "odd.jsonl", "--agent", "odd_habits_simple_agent")
+    folder = str(started.tree / "resources_servers/odd_habits")
+    nested = {"model": "rule", "list": [1, {"a": None}]}
+    assert record["seen"] == {
+        "doubled": 42,
+        "tripled": 21,
+        "forked": 15,
+        "cwd": folder,
+        "here": folder,
+        "script": "app.py",
+        "main": "__main__",
+        "nested": nested,
+        "nested_of_config": nested,
+        "model_name": "rule",
+        "ticked": True,
+    }
+
+
 def test_an_environment_server_runs_materialised_tasks(started: Started) -> None:
     def task(name: str, **task_input: Any) -> dict[str, Any]:
         params = {"input": [{"role": "user", "content": "Please open: Lamp"}]}

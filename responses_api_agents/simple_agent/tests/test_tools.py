@@ -22,6 +22,8 @@ def function(name: object) -> dict[str, object]:
         "mcp",
         "/verify",
         "verify/",
+        "ng-rollout/x/verify",
+        "/ng-rollout/x/tool",
         ".",
         "..",
         "",

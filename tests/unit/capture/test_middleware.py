@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from nemo_gym.base_responses_api_model import CaptureStore, _CaptureMiddleware
+from nemo_gym.capture import middleware
 from nemo_gym.capture.middleware import ModelCallMiddleware
 from nemo_gym.rollout_correlation import RolloutContextMiddleware, current_rollout_id
 from tests.unit.capture.asgi import EVENTS, App, call, part, start
@@ -134,10 +135,10 @@ async def test_an_end_cut_into_chunks_is_still_seen(tmp_path: Path) -> None:
     async def look(message: Any) -> None:
         state.append((message.get("body", b""), len(CaptureStore(tmp_path).read("0-0"))))
 
-    chunks = [b"data: [DO", b"NE]\n", b"\n"]
+    chunks = [b"data: {}\n\ndata: [", b"DO", b"NE]\n", b"\n"]
     app = App([start(content_type=EVENTS), *(part(chunk, more=True) for chunk in chunks), part(b"")])
     await call(captured(app, tmp_path), "/ng-rollout/0-0/v1/chat/completions", send=look)
-    assert state == [(b"", 0), (b"data: [DO", 0), (b"NE]\n", 1), (b"\n", 1), (b"", 1)]
+    assert state == [(b"", 0), *zip([*chunks, b""], (0, 0, 1, 1, 1), strict=True)]
     assert only_exchange(tmp_path)["error_category"] is None
 
 
@@ -258,11 +259,11 @@ async def test_bodies_too_long_to_keep_are_left_out(tmp_path: Path) -> None:
     sent = await call(RolloutContextMiddleware(calls), "/ng-rollout/0-0/v1/responses", body)
     exchange = only_exchange(tmp_path)
     assert sent == PLAIN and exchange["payload_omitted"] is True
-    assert exchange["request"] is exchange["response"] is None and "response_raw" not in exchange
-    assert exchange["error_category"] is None
+    assert exchange["request"] is exchange["response"] is None and exchange["error_category"] is None
+    assert not {"request_raw", "response_raw"} & set(exchange)
 
 
-async def test_a_client_that_leaves_does_not_unmake_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_leave_do_not_unmake_their_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, is_writing = threading.Event(), threading.Event()
     record = CaptureStore.record
 
@@ -272,12 +273,14 @@ async def test_a_client_that_leaves_does_not_unmake_the_record(tmp_path: Path, m
         record(self, rollout_id, exchange)
 
     monkeypatch.setattr(CaptureStore, "record", slow)
+    monkeypatch.setattr(middleware, "WRITERS", 1)
     app = captured(App(PLAIN), tmp_path)
-    task = asyncio.ensure_future(call(app, "/ng-rollout/0-0/v1/responses"))
+    tasks = [asyncio.ensure_future(call(app, "/ng-rollout/0-0/v1/responses")) for _ in range(2)]
     await asyncio.to_thread(is_writing.wait, 10)
-    task.cancel()
-    await asyncio.wait([task])
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
     goes_on.set()
     calls: Any = app.app.app
     calls._writers.shutdown()
-    assert task.cancelled() and len(CaptureStore(tmp_path).read("0-0")) == 1
+    assert all(task.cancelled() for task in tasks) and len(CaptureStore(tmp_path).read("0-0")) == 2

@@ -29,6 +29,39 @@ def test_other_keys_are_fine(config: dict[str, object], capsys: Capture) -> None
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (
+            "resource_servers: {mcqa: {entrypoint: app.py}}",
+            "srv.resource_servers` (a.yaml) makes no server. Did you mean `resources_servers",
+        ),
+        (
+            "resources_servers: {mcqa: {entrypiont: app.py}}",
+            "srv.resources_servers.mcqa.entrypiont` (a.yaml) makes no server. Did you mean `entrypoint",
+        ),
+    ],
+)
+def test_a_server_that_is_none_by_a_slip_is_warned_about(write: Write, capsys: Capture, entry: str, told: str) -> None:
+    write("a.yaml", f"srv: {{{entry}}}")
+    parsed("+config_paths=[a.yaml]")
+    assert capsys.readouterr().err == f"Warning: `{told}`?\n"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"resource_server": {"type": "resources_servers", "name": "x"}},
+        {"resources": {"a": {"entrypoint": "x"}}},
+        {"resources_servers": {"mcqa": {"entry": 1}}},
+        {"resource_servers": "x"},
+    ],
+)
+def test_scratch_space_is_left_alone(entry: dict[str, object], capsys: Capture) -> None:
+    composed({"srv": entry})
+    assert capsys.readouterr().err == ""
+
+
 def test_a_key_of_env_yaml_that_nothing_uses_is_warned_about(write: Write, capsys: Capture) -> None:
     write(
         "env.yaml",

@@ -60,7 +60,8 @@ def test_the_runs_settings_reach_it(tmp_path: Path, calls: Path, monkeypatch: py
 def test_a_reason_is_one_line() -> None:
     output = "Using Python 3\nerror: No solution found\n  cause: Because a\n         and b.\n\nhint: look\n"
     assert UvResult(1, output).reason == "No solution found Because a and b."
-    assert UvResult(2, "").reason == "uv ended with code 2"
+    assert UvResult(2, "").reason == "uv ended with code 2."
+    assert UvResult(1, "error: dns failure").reason == "dns failure."
 
 
 def test_the_binary_is_the_one_we_brought() -> None:

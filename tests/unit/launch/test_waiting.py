@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import re
 import socket
 import threading
 import time
@@ -238,6 +239,13 @@ def test_a_silent_endpoint_is_named_with_its_key() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ConfigError, match=rf"No answer within 0\.2 s from {url} \(from policy\.base_url\)"):
         wait_for(url)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "s3cret.example", "ftp://a/v1"])
+def test_an_address_that_no_client_could_ask_is_told_at_once(url: str) -> None:
+    told = f"Not an http(s) address: {url.replace('s3cret', '****')} (from policy.base_url)."
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        wait_for("http://a", url, timeout=1000)
 
 
 def test_an_unknown_host_is_told_once_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nemo_gym.rollouts.interruption import resume_command
+from nemo_gym.rollouts.interruption import resume_command, run_until_signal
+from nemo_gym.rollouts.outputs import ResultSet
 from tests.unit.rollouts.fakes import read_jsonl
 
 SCRIPT = """
-import asyncio, sys, threading
+import asyncio, signal, sys, threading
 from pathlib import Path
 from nemo_gym import rollout_collection
 from nemo_gym.errors import GymError
@@ -25,7 +27,11 @@ folder = Path(sys.argv.pop(1))
 async def answer(row):
     if row["number"] == 2:
         print("waiting", flush=True)
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.raise_signal(number)
     return right(row)
 
 client = FakeClient(served(), answer)
@@ -42,6 +48,7 @@ except GymError as error:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_a_signal_closes_the_books_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Also when it is said twice, as `timeout` does."""
     arguments = ["eval", "run", "--no-serve", "--overwrite", "--agent", "math_agent"]
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path), *arguments],
@@ -64,6 +71,22 @@ def test_a_signal_closes_the_books_and_says_how_to_go_on(tmp_path: Path, number:
     assert len(read_jsonl(output)) == 2
     assert read_jsonl(tmp_path / "out.jsonl.journal")[-1]["state"] == "stopped"
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_signal_before_anything_began_leaves_no_complaint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    async def collection() -> None:
+        raise AssertionError("began")
+
+    monkeypatch.setattr("nemo_gym.rollouts.interruption.relax_collection", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_until_signal(collection(), ResultSet(tmp_path / "x.jsonl"), [])
+    gc.collect()
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

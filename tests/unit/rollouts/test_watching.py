@@ -75,15 +75,25 @@ def test_a_loss_ends_the_run_in_order_and_says_how_to_go_on(
     assert not list(tmp_path.glob(".*"))
 
 
-def refused(row: dict[str, Any]) -> FakeReply:
-    return FakeReply("nobody there", status=500)
+def failing(count: int) -> Any:
+    """The last rows fail."""
+    return lambda row: right(row) if row["number"] < 3 - count else FakeReply("nobody there", status=500)
 
 
-def test_a_run_that_failed_for_a_loss_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_looks: None) -> None:
-    with pytest.raises(ServersLostError, match=r"Server math \(pid 7\) was killed"):
-        collect(tmp_path, monkeypatch, refused, lost)
+@pytest.mark.parametrize("failed", [1, 3])
+def test_a_run_with_failures_says_when_a_server_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_looks: None, failed: int
+) -> None:
+    with pytest.raises(
+        ServersLostError, match=rf"\(pid 7\) was killed by SIGKILL\.\nStopped: {3 - failed} of 3 rollouts"
+    ):
+        collect(tmp_path, monkeypatch, failing(failed), lost)
+
+
+def test_failures_by_themselves_are_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_looks: None) -> None:
+    collect(tmp_path, monkeypatch, failing(1), lambda: None)
     with pytest.raises(NothingMeasuredError):
-        collect(tmp_path, monkeypatch, refused, lambda: None)
+        collect(tmp_path, monkeypatch, failing(3), lambda: None)
 
 
 def test_a_run_that_is_done_needs_its_servers_no_more(

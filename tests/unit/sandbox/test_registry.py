@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from nemo_gym.sandbox import create_provider, get_provider_class, list_providers, register_provider
+from nemo_gym.sandbox import (
+    create_provider,
+    get_provider_class,
+    list_providers,
+    register_provider,
+    resolve_provider_config,
+)
 from nemo_gym.sandbox.providers import registry
 from nemo_gym.sandbox.providers.local import LocalProvider
 from tests.unit.sandbox.fakes import FakeProvider
@@ -88,3 +96,10 @@ def test_a_hidden_offer_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert get_provider_class("local") is FakeProvider
+
+
+@pytest.mark.parametrize("name", ["local", "docker"])
+def test_the_shipped_config_of_a_provider_makes_it(name: str) -> None:
+    path = Path(registry.__file__).parent / name / "configs" / f"{name}.yaml"
+    config = resolve_provider_config("sandbox", yaml.safe_load(path.read_text(encoding="utf-8")))
+    assert create_provider(config).name == name

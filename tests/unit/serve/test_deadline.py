@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import PrivateAttr
 
+from nemo_gym.schema.episodes import EpisodeId
 from nemo_gym.serve import local
 from nemo_gym.serve.deadline import (
     DEADLINE_HEADER,
@@ -22,6 +23,7 @@ from nemo_gym.serve.deadline import (
     within_deadline,
 )
 from nemo_gym.serve.deadline_middleware import DeadlineMiddleware
+from nemo_gym.serve.episodes import CleanupContext, run_bounded
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause, ExceptionMiddleware
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, transport_failure_kind
 from nemo_gym.server_utils import raise_for_status, request
@@ -127,6 +129,32 @@ def test_a_timeout_that_was_given_stays_if_it_is_shorter(given: Any, total: floa
     assert timeout.total == pytest.approx(total, abs=0.5) and timeout.connect == connect
 
 
+async def test_what_was_opened_is_closed_when_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(assembled(slow("inner"), monkeypatch)) as port:
+        client = client_of(config_of(("inner", "resources_servers", port)))
+        close = {"resources_session_id": "s", "episode_id": {"rollout_id": "e", "attempt": 0}}
+        with deadline(0.0):
+            assert (await client.post("inner", "/close_session", json=close)).status == 200
+            with pytest.raises(DeadlineExceededError):
+                await client.post("inner", "/left", json={})
+
+
+async def test_cleaning_up_after_an_episode_has_a_limit_of_its_own() -> None:
+    cleanup = CleanupContext(EpisodeId(rollout_id="e", attempt=0), 5.0)
+    left: list[float | None] = []
+
+    async def note() -> None:
+        left.append(seconds_left())
+
+    async def run(cleanup: CleanupContext) -> None:
+        cleanup.register_cleanup("note", note)
+
+    with deadline(0.0):
+        await run_bounded(run, cleanup, None)
+        assert is_over()
+    assert left == [None]
+
+
 async def test_the_receiver_knows_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(assembled(slow("inner"), monkeypatch)) as port:
         client = client_of(config_of(("inner", "resources_servers", port)))
@@ -194,13 +222,15 @@ async def test_nothing_is_sent_when_the_time_is_over() -> None:
 
 
 async def test_no_pause_outlasts_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second try would be two seconds later."""
+
     async def dropping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.close()
 
-    monkeypatch.setattr("nemo_gym.serve.retries.random.uniform", lambda low, high: 1000.0)
+    monkeypatch.setattr("nemo_gym.serve.retries.random.uniform", lambda low, high: 10.0)
     async with raw_server(dropping) as port:
-        with deadline(30.0), pytest.raises(aiohttp.ServerDisconnectedError):
+        with deadline(1.0), pytest.raises(aiohttp.ServerDisconnectedError):
             await request("GET", f"http://127.0.0.1:{port}/x")
 
 

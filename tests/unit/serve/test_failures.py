@@ -11,6 +11,7 @@ import orjson
 import pytest
 from aiohttp import ClientConnectorError, ClientResponseError, RequestInfo, ServerDisconnectedError
 from multidict import CIMultiDict, CIMultiDictProxy
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
@@ -51,6 +52,17 @@ async def test_an_exception_is_answered_with_its_repr(capsys: pytest.CaptureFixt
     assert "Traceback" in capsys.readouterr().err
 
 
+async def test_a_peer_that_went_away_is_one_line_without_a_traceback(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="nemo_gym.server_utils"):
+        status, text, cause = await answer(ServerDisconnectedError())
+    assert (status, text) == (500, "ServerDisconnectedError('Server disconnected')")
+    assert cause is not None and cause.message == "ServerDisconnectedError: Server disconnected"
+    assert caplog.messages == [f"{LABEL}: ServerDisconnectedError: Server disconnected"]
+    assert "Traceback" not in capsys.readouterr().err
+
+
 async def test_an_error_of_another_server_is_named_with_its_answer(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="nemo_gym.server_utils"):
         status, text, cause = await answer(response_error(b"x" * 3000))
@@ -80,6 +92,11 @@ async def test_an_answer_without_its_body_is_a_programmers_error() -> None:
 async def test_a_cancelled_handler_says_so() -> None:
     status, text, _ = await answer(asyncio.CancelledError())
     assert status == 500 and "cancelled" in text
+
+
+async def test_a_client_that_hung_up_is_no_failure_of_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (await answer(ClientDisconnect()))[1] == "The client disconnected."
+    assert capsys.readouterr().err == ""
 
 
 async def test_what_is_no_exception_tells_nothing() -> None:

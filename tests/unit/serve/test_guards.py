@@ -93,3 +93,19 @@ async def test_bodies_of_known_and_unknown_length_are_bounded(size: int, status:
     assert (known.status_code, streamed.status_code) == (status, status)
     if status == 413:
         assert "100 bytes" in known.json()["detail"] and "100 bytes" in streamed.json()["detail"]
+
+
+async def test_the_excess_is_a_413_wherever_the_body_is_read() -> None:
+    async def reads_to_the_end(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await read_body(receive)
+        except HTTPException:
+            if scope["path"] == "/raised":
+                raise
+        await refuse(send, 500, "not the server's fault")
+
+    async with serving(BodyLimit(reads_to_the_end, max_bytes=100)) as port, httpx.AsyncClient() as client:
+        urls = [f"http://127.0.0.1:{port}/{path}" for path in ("raised", "swallowed")]
+        answers = [await client.post(url, content=chunks(200)) for url in urls]
+    assert [answer.status_code for answer in answers] == [413, 413]
+    assert all("100 bytes" in answer.json()["detail"] for answer in answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -15,6 +16,7 @@ from starlette.responses import PlainTextResponse
 from nemo_gym.serve.bodies import MAX_NESTING
 from nemo_gym.serve.json_app import json_app
 from nemo_gym.serve.json_route import JSONRoute
+from tests.unit.serve.toys import call_app
 
 
 class Item(BaseModel):
@@ -319,12 +321,34 @@ def test_bounds_nesting(depth: int, status: int, beside: str) -> None:
     assert reply.status_code == status
 
 
-def test_a_custom_validation_handler_can_read_the_body() -> None:
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"name": "\\ud800"}', 422),
+        (b'{"name": "x", "\\udc00": NaN}', 422),
+        (b'{"name": "x", "count": %s}' % (b"9" * 5_000), 400),
+        (b"[" * 100_000, 400),
+    ],
+    ids=["half a pair", "half a pair in a key", "thousands of digits", "endless nesting"],
+)
+def test_refuses_json_that_is_no_data(body: bytes, status: int) -> None:
+    assert client_for(json_app(), dict_body).post("/it", content=body, headers=JSON).status_code == status
+
+
+async def invalid_after_all(body: Item) -> Answer:
+    raise RequestValidationError([{"loc": ("body", "count"), "msg": "no", "type": "x"}], body=body)
+
+
+@pytest.mark.parametrize("route", [plain, invalid_after_all], ids=lambda handler: handler.__name__)
+async def test_a_custom_validation_handler_can_read_the_body(route: Any) -> None:
     app = json_app()
+    app.post("/it")(route)
+    body = b'{"count": 2}' if route is plain else b'{"name": "x"}'
 
     async def handler(request: Request, error: Exception) -> Response:
         return PlainTextResponse(await request.body(), status_code=400)
 
     app.add_exception_handler(RequestValidationError, handler)
-    reply = client_for(app, plain).post("/it", content=b'{"count": 2}', headers=JSON)
-    assert (reply.status_code, reply.content) == (400, b'{"count": 2}')
+    async with asyncio.timeout(20):
+        status, _, content = await call_app(app, "/it", body)
+    assert (status, content) == (400, body)

@@ -260,7 +260,7 @@ def test_a_hook_that_raises_fails_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("body", [b"[1]", b"{", b""])
 def test_what_is_no_seed_is_refused_as_ever(body: bytes) -> None:
     reply = TestClient(counter()[1]).post("/seed_session", content=body, headers={"content-type": "application/json"})
-    assert reply.status_code == 422 and "detail" in reply.json()
+    assert reply.status_code == 422 and reply.json().keys() == {"detail"}
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -284,6 +284,13 @@ def test_verifiers_see_a_tools_own_name_and_records_keep_the_emitted_one() -> No
     seen, kept = verdict(*(call(name, f"c{number}") for number, name in enumerate(emitted)))
     assert seen == ["add", "peek", "mcp__other__add", "peek"]
     assert kept == emitted
+
+
+def test_the_prefix_of_a_rollout_changes_nothing() -> None:
+    body = {**ROW, "response": {**RESPONSE, "output": [call("mcp__counter__add", "c")]}}
+    client = TestClient(counter()[1])
+    assert client.post("/ng-rollout/0-0/verify", json=body).json()["seen"] == ["add"]
+    assert "mcp" in client.post("/ng-rollout/0-0/seed_session", json=ROW).json()
 
 
 def test_names_in_texts_are_left_alone() -> None:

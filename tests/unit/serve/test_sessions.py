@@ -126,6 +126,19 @@ async def test_starlette_reads_our_cookies_and_we_read_its(app: FastAPI) -> None
     assert (await post(app, "/session", cookie))[0]["seen"] == ["x"]
 
 
+async def test_large_cookies_are_not_kept_in_memory() -> None:
+    middleware = SessionMiddleware(FastAPI(), secret_key=KEY, session_cookie=NAME)
+    for size in (100, 5_000):
+        await call_app(middleware, "/", headers={"cookie": f"{NAME}={'x' * size}"})
+    assert middleware._remembered.cache_info().currsize == 1
+
+
+async def test_a_large_session_is_still_a_session(app: FastAPI) -> None:
+    payload = b64encode(json.dumps({SESSION_ID_KEY: "mine", "seen": ["x" * 8_000]}).encode())
+    cookie = f"{NAME}={itsdangerous.TimestampSigner(KEY).sign(payload).decode()}"
+    assert (await post(app, "/session", cookie))[0][SESSION_ID_KEY] == "mine"
+
+
 def test_clients_with_a_cookie_jar_stay_in_their_session(app: FastAPI) -> None:
     client = TestClient(app)
     assert client.post("/session").json() == client.post("/session").json()

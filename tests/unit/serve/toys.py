@@ -139,10 +139,13 @@ async def call_app(
         "client": ("127.0.0.1", 1),
         "state": {},
     }
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        if not pending:
+            await asyncio.Event().wait()  # as a server does: a body comes once, then nothing until the client hangs up
+        return pending.pop()
 
     async def send(message: Message) -> None:
         sent.append(message)

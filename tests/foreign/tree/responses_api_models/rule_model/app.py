@@ -48,10 +48,11 @@ class RuleModel(SimpleResponsesAPIModel):
         self._calls[session] = self._calls.get(session, 0) + 1
         items = [] if isinstance(body.input, str) else body.input
         last = items[-1] if items else None
+        content = getattr(last, "content", None)
         if getattr(last, "type", None) == "function_call_output":
             output = self._message(f"Done: {last.output}")
-        elif last is not None and isinstance(last.content, str) and self.config.trigger in last.content:
-            title = last.content.split(self.config.trigger, 1)[1]
+        elif isinstance(content, str) and self.config.trigger in content:
+            title = content.split(self.config.trigger, 1)[1]
             output = NeMoGymResponseFunctionToolCall(
                 arguments=json.dumps({"title": title, "priority": 1}),
                 call_id=f"call_{uuid4().hex}",

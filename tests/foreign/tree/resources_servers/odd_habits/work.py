@@ -1,0 +1,2 @@
+def tripled(number: int) -> int:
+    return 3 * number
