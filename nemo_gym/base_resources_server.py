@@ -106,7 +106,7 @@ class BaseVerifyRequest(BaseRunRequest):
 class BaseVerifyResponse(BaseVerifyRequest):
     """The verdict. A masked sample is unmeasured: it counts in no mean."""
 
-    reward: float
+    reward: float = Field(allow_inf_nan=False)
     mask_sample: bool = False
     failure_kind: str | None = None
     failure_reason: str | None = None

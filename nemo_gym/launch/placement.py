@@ -20,7 +20,7 @@ from nemo_gym.launch.messages import MOST_DESCRIPTORS, Role, SpawnRequest
 from nemo_gym.launch.plan import ServerPlan, how_to_start
 from nemo_gym.launch.preload import PreloadFacts
 from nemo_gym.launch.process import ServerProcess
-from nemo_gym.launch.sockets import Endpoint, PortRange, listen_all
+from nemo_gym.launch.sockets import Endpoint, PortRange, close_all, listen_all
 from nemo_gym.launch.sources import shared_class
 from nemo_gym.launch.spawner import Spawner
 from nemo_gym.launch.venvs import Venv
@@ -89,9 +89,14 @@ def bind_shards(
     """The set with sockets for all its shards; those of shard 0 are `first`, the addresses the config has."""
     plans = tuple(plan for plan, _ in chosen)
     listeners = [{plan.name: first[plan.name] for plan in plans}]
-    for _ in range(1, placement.shards):
-        wanted = [Endpoint(plan.name, plan.instance.host, 0, may_move=True) for plan in plans]
-        listeners.append(listen_all(wanted, ports))
+    wanted = [Endpoint(plan.name, plan.instance.host, 0, may_move=True) for plan in plans]
+    try:
+        for _ in range(1, placement.shards):
+            listeners.append(listen_all(wanted, ports))
+    except BaseException:
+        for shard in listeners[1:]:
+            close_all(shard.values())
+        raise
     return SharedSet(plans, tuple(member for _, member in chosen), listeners)
 
 

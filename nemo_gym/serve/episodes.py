@@ -152,7 +152,8 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 def unhandled(error: Exception) -> EpisodeFailure:
     """The failure that stands for an exception nobody expected."""
     reason = redact(f"{type(error).__name__}: {error}")[:MAX_REASON_CHARS]
-    return EpisodeFailure(failure_reason=reason, terminal=True)
+    sendable = reason.encode("utf-8", errors="replace").decode("utf-8")  # a message may hold half a surrogate pair
+    return EpisodeFailure(failure_reason=sendable, terminal=True)
 
 
 def places_of(max_concurrent: int | None, workers: int | None) -> asyncio.Semaphore | None:

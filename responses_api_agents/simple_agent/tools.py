@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 from urllib.parse import quote
+
+import orjson
 
 from nemo_gym.server_utils import ROLLOUT_PATH_PREFIX
 
@@ -37,11 +40,12 @@ def tool_path(name: str, offered: list[str]) -> str:
 
 
 def parsed_arguments(arguments: str) -> dict[str, Any]:
-    """The arguments of a call. RefusedToolCall for what is no JSON object."""
+    """The arguments of a call. RefusedToolCall for what is no JSON object, or none that can be sent on."""
     try:
-        parsed = json.loads(arguments, parse_constant=_refuse_constant)
+        parsed = json.loads(arguments, parse_constant=_refuse_constant, parse_float=_finite)
         if not isinstance(parsed, dict):
             raise TypeError(f"expected a JSON object, got {type(parsed).__name__}")
+        orjson.dumps(parsed)
     except (ValueError, TypeError, RecursionError) as error:
         reason = f"Invalid tool call arguments: {error!r}"
         raise RefusedToolCall(reason, error_type=type(error).__name__) from None
@@ -52,6 +56,11 @@ def _is_callable(name: str) -> bool:
     bare = name.strip("/. ")
     is_prefixed = bare.partition("/")[0] == ROLLOUT_PATH_PREFIX  # what follows it would be the route
     return bool(bare) and bare not in RESERVED_ROUTES and not is_prefixed
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _refuse_constant(number)
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -132,12 +132,16 @@ def _write_weather_rows(path: Path, count: int) -> None:
             sink.write(json.dumps(row) + "\n")
 
 
+# What tools answer: code, with line ends and quotes in it.
+OUTPUT = 'def degrees(city: str) -> float:\n    """Of today."""\n    return READINGS["city"] + 0.5\n\n\n' * 45
+
+
 def _long_request() -> bytes:
     turn: list[dict[str, Any]] = [
         {"role": "user", "content": "Where were we? " * 64},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Let me see. " * 160}]},
         {"type": "function_call", "call_id": "c", "name": "tool_1", "arguments": '{"city": "Oslo"}'},
-        {"type": "function_call_output", "call_id": "c", "output": "It is cold. " * 340},
+        {"type": "function_call_output", "call_id": "c", "output": OUTPUT},
         {
             "type": "message",
             "id": "msg_1",

@@ -88,7 +88,7 @@ def test_a_grandchild_reads_the_config_and_works_with_another_server(started: St
 
 
 def test_habits_of_a_script_that_owns_its_process(started: Started) -> None:
-    """Its own app and lifespan, spawned and forked workers that find the script's functions, the whole config."""
+    """Its own app and lifespan, spawned workers that find the script's functions, the whole config."""
     started.place.write_rows("odd.jsonl", [{"responses_create_params": {"input": "hello"}}])
     (record,) = collect(started, "odd_out", "--input", "odd.jsonl", "--agent", "odd_habits_simple_agent")
     folder = str(started.tree / "resources_servers/odd_habits")
@@ -96,7 +96,6 @@ def test_habits_of_a_script_that_owns_its_process(started: Started) -> None:
     assert record["seen"] == {
         "doubled": 42,
         "tripled": 21,
-        "forked": 15,
         "cwd": folder,
         "here": folder,
         "script": "app.py",

@@ -86,6 +86,11 @@ def test_objects_are_arguments(arguments: str) -> None:
         "true",
         "{}{}",
         "[" * 100_000,
+        '{"a":' * 500 + "1" + "}" * 500,
+        '{"a": "\\ud800"}',
+        '{"a": 1e999}',
+        f'{{"a": {10**30}}}',
+        f'{{"a": {"9" * 5_000}}}',
     ],
 )
 def test_everything_else_is_refused_with_the_reason(arguments: str) -> None:

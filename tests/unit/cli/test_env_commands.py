@@ -37,7 +37,7 @@ def quiz(gym: Gym, tmp_path: Path) -> Path:
     (folder / "app.py").write_text("ANSWER = 42\n")
     (folder / "task_data.py").write_text(TASK_DATA)
     (folder / "tests").mkdir()
-    (folder / "tests/test_app.py").write_text("import app\n\ndef test_answer():\n    assert app.ANSWER == 42\n")
+    (folder / "tests/test_app.py").write_text("import app\n\nasync def test_answer():\n    assert app.ANSWER == 42\n")
     return folder
 
 

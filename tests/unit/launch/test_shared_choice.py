@@ -65,6 +65,7 @@ def test_a_class_that_declares_it_may_share(tmp_path: Path) -> None:
         APP + "\nclass Other(Toy):\n    shareable = False\n",
         APP.replace("    Toy.run_webserver()", "    print('first')\n    Toy.run_webserver()"),
         APP.replace("    Toy.run_webserver()", "    Toy().run_webserver()"),
+        APP.replace("    Toy.run_webserver()", "    Toy.run_webserver()\n    print('last')"),
         APP.replace("__main__", "__other__"),
         "import answers\n" + APP,
         "this is no python\n" + APP,

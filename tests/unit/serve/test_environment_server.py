@@ -231,6 +231,14 @@ async def test_the_last_registered_is_cleaned_up_first_and_each_once(caplog: pyt
     assert "cleaning up b failed" in caplog.text
 
 
+async def test_a_message_that_is_no_unicode_is_still_a_failure() -> None:
+    async def fails(cleanup: CleanupContext) -> Any:
+        raise ValueError("half \ud800")
+
+    failure = (await run(server(fails))).failure
+    assert failure is not None and failure.failure_reason == "ValueError: half ?"
+
+
 async def test_a_handle_that_failed_is_tried_again_at_the_end() -> None:
     log, cleanup = Log(), context()
     handle = cleanup.register_cleanup("a", log.callback("a", fails=1))

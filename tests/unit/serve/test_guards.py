@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from fastapi import Request
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from nemo_gym.serve.guards import BodyLimit, HostGuard, host_of, is_loopback
+from nemo_gym.serve.bodies import read_body
+from nemo_gym.serve.guards import BodyLimit, HostGuard, host_of, is_loopback, refuse
 from nemo_gym.serve.json_app import json_app
 from tests.unit.serve.toys import call_app, serving
 

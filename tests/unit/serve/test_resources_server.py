@@ -199,3 +199,17 @@ def test_session_middleware_is_installed_once() -> None:
     assert len(app.user_middleware) == before
     assert server.get_session_middleware_key() == "ToyResources___toy"
     assert "ToyResources___toy" in TestClient(app).post("/seed_session", json={}).cookies
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, "high"])
+def test_a_reward_that_is_no_number_is_no_verdict(reward: Any) -> None:
+    class Unsure(ToyResources):
+        async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+            return BaseVerifyResponse(**body.model_dump(), reward=reward)
+
+    server = Unsure(config=resources_config(), server_client=mock_client())
+    app = server.setup_webserver()
+    server.setup_exception_middleware(app)
+    answer = TestClient(app, raise_server_exceptions=False).post("/verify", json=VERIFY)
+    assert answer.status_code == 500
+    assert "reward" in answer.json()

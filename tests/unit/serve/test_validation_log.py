@@ -105,3 +105,11 @@ def test_a_failing_log_does_not_change_the_answer(client: TestClient, caplog: py
 def test_numbers_that_are_no_json_are_answered(client: TestClient) -> None:
     reply = client.post("/it", content=b'{"values": NaN}', headers=JSON)
     assert reply.status_code == 422 and reply.json()["detail"][0]["input"] is None
+
+
+@pytest.mark.parametrize("sent", [b'"half of a pair \\ud800"', b"9" * 40], ids=["text", "number"])
+def test_what_only_the_standard_encoder_writes_is_repeated(sent: bytes) -> None:
+    app = FastAPI()  # whose own parser lets it in
+    app.add_exception_handler(RequestValidationError, log_and_answer_422)
+    reply = client_of(app).post("/it", content=b'{"name": [%s]}' % sent, headers=JSON)
+    assert reply.status_code == 422 and sent in reply.content

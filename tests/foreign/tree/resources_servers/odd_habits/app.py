@@ -72,7 +72,6 @@ class OddHabitsResourcesServer(SimpleResourcesServer):
         seen = {
             "doubled": await loop.run_in_executor(self._pool, doubled, 21),
             "tripled": await loop.run_in_executor(self._pool, work.tripled, 7),
-            "forked": multiprocessing.get_context("fork").Pool(1).apply(work.tripled, (5,)),
             "cwd": os.getcwd(),
             "here": str(HERE.resolve()),
             "script": os.path.basename(sys.argv[0]),
