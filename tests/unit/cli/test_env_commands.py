@@ -127,7 +127,8 @@ def test_tests_run_in_the_servers_own_venv_and_folder(
     assert (tmp_path / "venvs/resources_servers/quiz/.venv/bin/python").exists()
     report = (tmp_path / "junit/resources_servers__quiz.xml").read_text()
     assert 'classname="resources_servers.quiz' in report
-    (quiz / "app.py").write_text("ANSWER = 41\n")
+    # Of another length: bytecode of the same second and size would be taken for this file's.
+    (quiz / "app.py").write_text("ANSWER = 40 + 1\n")
     failed = gym("env", "test", "+entrypoint=resources_servers/quiz", venvs)
     assert failed.code == 1 and f"cd {quiz}" in failed.out
 
