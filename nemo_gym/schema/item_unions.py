@@ -86,7 +86,7 @@ def _instance_tag(item: Any) -> str | None:
 
 def input_item_tag(item: Any) -> str | None:
     """The union member for one input item."""
-    if not isinstance(item, Mapping):
+    if type(item) is not dict and not isinstance(item, Mapping):
         return _instance_tag(item)
     kind = item.get("type")
     if kind is None:
@@ -96,7 +96,7 @@ def input_item_tag(item: Any) -> str | None:
 
 def output_item_tag(item: Any) -> str | None:
     """The union member for one output item; an untyped dict has none."""
-    if not isinstance(item, Mapping):
+    if type(item) is not dict and not isinstance(item, Mapping):
         return _instance_tag(item)
     kind = item.get("type")
     if kind is None:

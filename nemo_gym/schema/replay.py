@@ -15,6 +15,11 @@ for _plain_class, _tag in OWN_TAGS.items():
 # A Chat Completions assistant message has the keys of an easy message, and its tool calls must not be lost.
 for _tag in ("easy_message", "easy_message_for_training"):
     _KNOWN_KEYS[_tag] |= {"tool_calls"}
+# What can be said without looking which class an item is: each of these types has one, and messages share some keys.
+_KNOWN_KEYS_OF_TYPE = {kind: _KNOWN_KEYS[kind] for kind in ("function_call", "function_call_output", "reasoning")}
+_KEYS_OF_EVERY_MESSAGE = frozenset.intersection(
+    *(_KNOWN_KEYS[tag] for tag in ("easy_message", "input_message", "output_message"))
+)
 
 
 def replayable_tool(tool: Any) -> Any:
@@ -37,7 +42,9 @@ def replayable_item(item: Any) -> Any:
         item = {key: value for key, value in item.items() if key != "status"}
     if kind in ("additional_tools", "tool_search_output") and isinstance(item.get("tools"), list):
         item = {**item, "tools": [replayable_tool(tool) for tool in item["tools"]]}
-    known = _KNOWN_KEYS.get(input_item_tag(item) or "")
+    if kind == "message" and _KEYS_OF_EVERY_MESSAGE.issuperset(item):
+        return item
+    known = _KNOWN_KEYS_OF_TYPE.get(kind) or _KNOWN_KEYS.get(input_item_tag(item) or "")
     if known is None or known.issuperset(item):
         return item
     return {key: value for key, value in item.items() if key in known}

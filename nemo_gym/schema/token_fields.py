@@ -51,7 +51,7 @@ def require_whole_bundle(data: Any) -> Any:
 
     Raises ValueError naming the missing fields.
     """
-    if not isinstance(data, Mapping) or TOKEN_METADATA_FIELDS.isdisjoint(data):
+    if (type(data) is not dict and not isinstance(data, Mapping)) or TOKEN_METADATA_FIELDS.isdisjoint(data):
         return data
     missing = sorted(field for field in REQUIRED_TOKEN_METADATA_FIELDS if data.get(field) is None)
     if not missing:
