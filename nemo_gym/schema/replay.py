@@ -44,7 +44,8 @@ def replayable_item(item: Any) -> Any:
         item = {**item, "tools": [replayable_tool(tool) for tool in item["tools"]]}
     if kind == "message" and _KEYS_OF_EVERY_MESSAGE.issuperset(item):
         return item
-    known = _KNOWN_KEYS_OF_TYPE.get(kind) or _KNOWN_KEYS.get(input_item_tag(item) or "")
+    known = _KNOWN_KEYS_OF_TYPE.get(kind) if isinstance(kind, str) else None
+    known = known or _KNOWN_KEYS.get(input_item_tag(item) or "")
     if known is None or known.issuperset(item):
         return item
     return {key: value for key, value in item.items() if key in known}

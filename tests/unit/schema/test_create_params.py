@@ -145,3 +145,21 @@ def test_a_failed_computer_call_output_loses_its_status() -> None:
     params = request(input=[{**item, "status": "failed"}, {**item, "status": "completed"}])
 
     assert params.model_dump(exclude_unset=True)["input"] == [item, {**item, "status": "completed"}]
+
+
+@pytest.mark.parametrize("kind", [["message"], {"a": 1}, 3])
+def test_a_type_that_is_no_text_is_refused(kind: Any) -> None:
+    with pytest.raises(ValidationError):
+        request(input=[{"type": kind, "content": "x"}])
+
+
+def test_unknown_fields_of_each_own_item_are_left_out() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "message", "role": "user", "content": "q", "extra": 1},
+        {"type": "message", "role": "user", "content": "q"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "extra": 1},
+        {"type": "function_call_output", "call_id": "c", "output": "o", "extra": 1},
+        {"type": "reasoning", "id": "r", "summary": [], "extra": 1},
+    ]
+    sent = request(input=items).model_dump(exclude_unset=True)["input"]
+    assert sent == [{key: value for key, value in item.items() if key != "extra"} for item in items]
