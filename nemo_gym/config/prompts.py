@@ -26,9 +26,8 @@ class PromptConfig(BaseModel):
     system: str | None = None
 
 
-@lru_cache(maxsize=64)
 def load_prompt_config(path: str) -> PromptConfig:
-    """The templates in a YAML file, looked for under the search roots.
+    """The templates in a YAML file, looked for under the search roots. Each file is read once.
 
     Raises ConfigPathNotFoundError or ConfigError.
     """
@@ -36,10 +35,18 @@ def load_prompt_config(path: str) -> PromptConfig:
     if not found.is_file():
         tried = [Path(path)] if Path(path).is_absolute() else [root / path for root in component_search_roots()]
         raise ConfigPathNotFoundError(f"There is no prompt config {path}. Looked for: {', '.join(map(str, tried))}.")
+    return _loaded(found.resolve(), path)
+
+
+@lru_cache(maxsize=64)
+def _loaded(found: Path, path: str) -> PromptConfig:
     try:
         return PromptConfig.model_validate(load_yaml_mapping(found, path))
     except ValidationError as error:
         raise ConfigError(f"The prompt config {path} needs `user: <text>` and may have `system: <text>`.") from error
+
+
+load_prompt_config.cache_clear = _loaded.cache_clear  # type: ignore[attr-defined]  # as 0.7's cached function has it
 
 
 def fill_prompt(prompt_config: PromptConfig, row: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -19,11 +19,6 @@ from nemo_gym.prompt import (
 Write = Callable[[str, str], Path]
 
 
-@pytest.fixture(autouse=True)
-def no_prompts_from_before() -> None:
-    load_prompt_config.cache_clear()
-
-
 def test_filling_gives_messages() -> None:
     assert fill_prompt(PromptConfig(user="{q} {{x}}", system="Be {how}."), {"q": "2+2?", "how": "brief"}) == [
         {"role": "system", "content": "Be brief."},
@@ -100,3 +95,13 @@ def test_a_file_that_is_gone_is_said(write: Write) -> None:
     write("p.yaml", "user: x")
     with pytest.raises(ConfigError, match=r"gone\.jsonl can't be read"):
         materialize_prompts("gone.jsonl", "p.yaml", "out.jsonl")
+
+
+def test_one_name_in_two_folders_is_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "prompt.yaml").write_text(f"user: from {folder}\n")
+        monkeypatch.chdir(tmp_path / folder)
+        loaded.append(load_prompt_config("prompt.yaml").user)
+    assert loaded == ["from a", "from b"]
