@@ -39,7 +39,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, weather: MockProvider) -> 
 
 def test_an_environment_server_is_started_listed_and_counted(servers: tuple[Workplace, Background]) -> None:
     place, background = servers
-    listed = re.findall(r"^\[\d\] .*$", background.text, re.MULTILINE)
+    listed = set(re.findall(r"^\[\d\] .*$", background.text, re.MULTILINE))  # at the start and again when ready
     assert f"[3] {SERVER} (environment_servers/single_agent_turn_legacy)" in listed and len(listed) == 4
     rows = json.loads(place.gym("env", "status", "--json").out)
     assert SERVER in {row["process_name"] for row in rows}
