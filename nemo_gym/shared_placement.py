@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import sys
@@ -14,6 +13,7 @@ from nemo_gym.config.secrets import Redactor
 from nemo_gym.errors import GymError
 from nemo_gym.global_config import get_global_config_dict
 from nemo_gym.serve import redaction
+from nemo_gym.serve.garbage import relax_collection
 from nemo_gym.serve.shard import Resident, load_class, prefix_by_member, serve_all, speaking_for
 from nemo_gym.serve.sockets import take_ready_descriptor
 from nemo_gym.server_utils import SimpleServer
@@ -21,14 +21,10 @@ from nemo_gym.telemetry import shutdown_telemetry
 
 __all__ = ["main"]
 
-_GC_THRESHOLDS = (50_000, 20, 100)
-"""Requests leave hardly any cycles behind, and looking for them as often as usual takes a tenth of the CPU time."""
-
 
 def main() -> None:
     """Serve what the environment says until told to stop."""
     prefix_by_member()
-    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         _serve(Shard.from_environment())
     except GymError as error:
@@ -43,6 +39,7 @@ def _serve(shard: Shard) -> None:
     sockets = [socket.socket(fileno=int(fd)) for fd in os.environ.pop(LISTEN_FD_ENV).split(",")]
     ready = take_ready_descriptor()
     residents = [_resident(shard, member, sock) for member, sock in zip(shard.members, sockets, strict=True)]
+    relax_collection()
     try:
         serve_all(residents, ready)
     finally:

@@ -1,1 +1,1 @@
-"""Figures of speed and size, each beside the floor of the same run. See docs/performance notes in docs/reports/."""
+"""Figures of speed and size, each beside the floor of the same run. Dated results stand in docs/reports/."""
