@@ -35,6 +35,7 @@ from nemo_gym.serve.agent_sessions import (
     session_marker,
     unique_by_name,
 )
+from nemo_gym.serve.correlation import RolloutIdGuard
 from nemo_gym.serve.json_app import json_app
 from nemo_gym.server_utils import (
     ROLLOUT_PATH_PREFIX,
@@ -107,6 +108,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         """The app with the routes every agent has; overrides add theirs to it."""
         app = json_app()
         self.setup_session_middleware(app)
+        app.add_middleware(RolloutIdGuard)
         responses = trace_fn("agent", "gym.agent.responses")(self.responses)
         prefix = f"/{ROLLOUT_PATH_PREFIX}/{{rollout_id}}"
         for path in ("", prefix, f"{prefix}/{TOKEN_CAPTURE_PATH_SEGMENT}"):
@@ -182,8 +184,10 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def url_path_for_run(self, url_path: str, body: Any) -> str:
         """A path of the model server or of this agent under the prefix of the rollout that `body` runs."""
-        token_capture = self._token_id_capture_enabled()
-        return rollout_path_prefix(self.rollout_id_from_run(body), token_capture=token_capture) + url_path
+        rollout_id = self.rollout_id_from_run(body)
+        if rollout_id is None:
+            return url_path
+        return rollout_path_prefix(rollout_id, token_capture=self._token_id_capture_enabled()) + url_path
 
     def base_url_for_run(self, base_url: str, body: Any) -> str:
         """The same for a base URL."""

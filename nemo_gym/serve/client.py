@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, ClientTimeout
 from omegaconf import DictConfig
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -22,11 +23,12 @@ from nemo_gym.config.keys import (
 )
 from nemo_gym.serve import local
 from nemo_gym.serve.correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_path_prefix
-from nemo_gym.serve.deadline import lifted_deadline, seconds_left
+from nemo_gym.serve.deadline import DeadlineExceededError, lifted_deadline, seconds_left
 from nemo_gym.serve.head_client import ServerStatus, probe
 from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.process import missing_server
 from nemo_gym.serve.retries import with_key
+from nemo_gym.serve.stages import Stage, StageTimeoutError, stage_of, stage_timeouts
 from nemo_gym.telemetry import is_span_group_enabled
 from nemo_gym.telemetry.http_client import request_span
 
@@ -41,6 +43,17 @@ _RELEASING_PATHS = frozenset({"/close_session", "/v1/agent_sessions/close", "/cl
 _MODEL_CALL_PATHS = frozenset({"/v1/responses", "/v1/chat/completions", "/v1/messages"})
 
 
+@dataclass
+class _Known:
+    """What a client has found out in the config: types of servers, whether they repeat answers, how long they may
+    take, who is observed."""
+
+    types: dict[str, str | None] = field(default_factory=dict)
+    repeating: dict[str, bool] = field(default_factory=dict)
+    timeouts: dict[Stage, ClientTimeout | None] | None = None
+    is_observed: bool | None = None
+
+
 class BaseServerClient(BaseModel):
     """Calls the servers of a config by name; those in this very process and loop are called without a socket.
 
@@ -53,19 +66,28 @@ class BaseServerClient(BaseModel):
     global_config_dict: DictConfig
 
     _server_base_urls: dict[str, str] = PrivateAttr(default_factory=dict)
-    _server_types: dict[str, str | None] = PrivateAttr(default_factory=dict)
-    _repeating: dict[str, bool] = PrivateAttr(default_factory=dict)
-    _observability_enabled: bool | None = PrivateAttr(default=None)
+    _known: _Known = PrivateAttr(default_factory=_Known)
 
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
         """Call a server of the run with aiohttp's options; a pydantic `json` is sent without its unset fields.
 
-        A POST to a server that recognises repetitions gets an idempotency key, unless it has one: so a connection that
+        Without a `timeout` the stage of the rollout that the call belongs to sets it: StageTimeoutError. A POST to a server that recognises repetitions gets an idempotency key, unless it has one: so a connection that
         breaks doesn't end the call, and its work is done once.
         """
         if url_path in _RELEASING_PATHS and seconds_left() is not None:
             with lifted_deadline():
                 return await self.request(server_name, url_path, method, **kwargs)
+        if "timeout" not in kwargs and (limit := self._stage_limit(server_name, url_path, method)) is not None:
+            stage, kwargs["timeout"] = limit
+            try:
+                return await self._call(server_name, url_path, method, kwargs)
+            except TimeoutError as error:
+                if isinstance(error, DeadlineExceededError):
+                    raise
+                raise StageTimeoutError(stage, server_name, url_path, limit[1].total or 0.0) from error
+        return await self._call(server_name, url_path, method, kwargs)
+
+    async def _call(self, server_name: str, url_path: str, method: str, kwargs: dict[str, Any]) -> ClientResponse:
         base_url = self._base_url_for_request(server_name)
         if isinstance(body := kwargs.get("json"), BaseModel):
             kwargs["json"] = body.model_dump(exclude_unset=True)
@@ -107,9 +129,10 @@ class BaseServerClient(BaseModel):
         raise NotImplementedError
 
     def _resolve_base_url(self, server_name: str) -> str:
-        known = self._server_base_urls.get(server_name)
+        base_urls = self._server_base_urls
+        known = base_urls.get(server_name)
         if known is None:
-            known = self._server_base_urls[server_name] = self._build_server_base_url(self._block_of(server_name))
+            known = base_urls[server_name] = self._build_server_base_url(self._block_of(server_name))
         return known
 
     def _block_of(self, server_name: str) -> Any:
@@ -130,11 +153,10 @@ class BaseServerClient(BaseModel):
 
     def _with_rollout_prefix(self, server_name: str, url_path: str, body: Any) -> str:
         """The path under the rollout's prefix where the callee records what it observes, else unchanged."""
-        is_enabled = self._observability_enabled
-        if is_enabled is None:
-            is_enabled = bool(self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME))
-            self._observability_enabled = is_enabled
-        if not is_enabled:
+        known = self._known
+        if known.is_observed is None:
+            known.is_observed = bool(self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME))
+        if not known.is_observed:
             return url_path
         return rollout_path_prefix(self._rollout_id_for(server_name, url_path.split("?", 1)[0], body)) + url_path
 
@@ -145,21 +167,33 @@ class BaseServerClient(BaseModel):
             return current_rollout_id() or maybe_rollout_id_from_run_body(body if isinstance(body, dict) else None)
         return None
 
+    def _stage_limit(self, server_name: str, url_path: str, method: str) -> tuple[Stage, ClientTimeout] | None:
+        stage = stage_of(self._server_type(server_name), url_path) if method == "POST" else None
+        if stage is None:
+            return None
+        known = self._known
+        if known.timeouts is None:
+            known.timeouts = stage_timeouts(self.global_config_dict)
+        timeout = known.timeouts[stage]
+        return None if timeout is None else (stage, timeout)
+
     def _repeats_answers(self, server_name: str) -> bool:
         """Whether the server knows a call it has seen; several workers don't know of each other's."""
-        known = self._repeating.get(server_name)
+        repeating = self._known.repeating
+        known = repeating.get(server_name)
         if known is None:
             is_ours = self._server_type(server_name) in ANSWERS_ARE_REPEATED
             workers = self._block_of(server_name).get("num_workers") if is_ours else None
-            known = self._repeating[server_name] = is_ours and (workers or 1) <= 1
+            known = repeating[server_name] = is_ours and (workers or 1) <= 1
         return known
 
     def _server_type(self, server_name: str) -> str | None:
-        if server_name not in self._server_types:
+        types = self._known.types
+        if server_name not in types:
             entry = self.global_config_dict.get(server_name)
             kind = next(iter(entry), None) if isinstance(entry, DictConfig) else None
-            self._server_types[server_name] = str(kind) if kind in SERVER_TYPES else None
-        return self._server_types[server_name]
+            types[server_name] = str(kind) if kind in SERVER_TYPES else None
+        return types[server_name]
 
 
 def _with_port(base_url: str, port: int) -> str:

@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from nemo_gym.serve.fixed_routes import FixedRoutes
 from nemo_gym.serve.json_route import JSONRoute
 
 
@@ -9,4 +10,5 @@ def json_app() -> FastAPI:
     """An empty FastAPI app whose routes take the short way for JSON wherever their handlers allow it."""
     app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})  # `nemo_gym.telemetry` does that
     app.router.route_class = JSONRoute
+    app.router.middleware_stack = FixedRoutes(app.router)
     return app

@@ -10,7 +10,7 @@ import contextvars
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,6 +19,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Message, Scope
 from yarl import URL
 
+from nemo_gym.schema.pressure import note_pressure, pressure_in_raw
 from nemo_gym.serve.cancellation import ClientDisconnectCancellationMiddleware
 from nemo_gym.serve.deadline import DeadlineExceededError, is_over, within_deadline
 from nemo_gym.serve.egress import encoded
@@ -62,13 +63,15 @@ class LocalServer:
             if is_over():
                 raise DeadlineExceededError(f"the rollout's deadline passed while {url_path} was asked") from error
             raise
-        return LocalResponse(
+        response = LocalResponse(
             method=method.upper(),
             url=self.base_url + url_path,
             status=exchange.status,
             raw_headers=exchange.headers,
             body=b"".join(exchange.chunks),
         )
+        note_pressure(pressure_in_raw(exchange.headers))
+        return response
 
     @cached_property
     def authority(self) -> str:
@@ -81,7 +84,7 @@ class LocalServer:
         return parts.hostname, parts.port
 
     def _scope(self, method: str, url_path: str, headers: list[tuple[bytes, bytes]]) -> Scope:
-        path, _, query = url_path.partition("#")[0].partition("?")
+        path, raw_path, query = _parts(url_path)
         return {
             "type": "http",
             "app": self.app,
@@ -92,9 +95,9 @@ class LocalServer:
             "scheme": "http",
             "method": method,
             "root_path": "",
-            "path": unquote(path),
-            "raw_path": quote(path, safe=_SAFE_IN_PATH).encode("ascii"),
-            "query_string": quote(query, safe=_SAFE_IN_QUERY).encode("ascii"),
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
             "headers": headers,
             "state": dict(self.state),
         }
@@ -102,6 +105,15 @@ class LocalServer:
 
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~"
 _SAFE_IN_QUERY = _SAFE_IN_PATH + "?"
+
+
+@lru_cache(maxsize=256)
+def _parts(url_path: str) -> tuple[str, bytes, bytes]:
+    """The path, decoded and not, and the query of a request; the same few are asked for again and again."""
+    path, _, query = url_path.partition("#")[0].partition("?")
+    raw_path = quote(path, safe=_SAFE_IN_PATH).encode("ascii")
+    return unquote(path), raw_path, quote(query, safe=_SAFE_IN_QUERY).encode("ascii")
+
 
 _servers: dict[str, LocalServer] = {}
 

@@ -18,6 +18,7 @@ from functools import lru_cache
 from uuid import uuid4
 
 import itsdangerous
+import itsdangerous.encoding
 from starlette.middleware.sessions import Session
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -66,6 +67,15 @@ class _Signer(itsdangerous.TimestampSigner):
     def get_signature(self, value: str | bytes) -> bytes:
         signed = value if isinstance(value, bytes) else value.encode("utf-8")
         return urlsafe_b64encode(hmac.digest(self._key, signed, "sha1")).rstrip(b"=")
+
+    def sign(self, value: str | bytes) -> bytes:
+        dated = b"%b.%b" % (value if isinstance(value, bytes) else value.encode("utf-8"), _date(self.get_timestamp()))
+        return b"%b.%b" % (dated, self.get_signature(dated))
+
+
+@lru_cache(maxsize=4)
+def _date(timestamp: int) -> bytes:
+    return itsdangerous.encoding.base64_encode(itsdangerous.encoding.int_to_bytes(timestamp))
 
 
 class SessionMiddleware:
