@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from nemo_gym.config.errors import ConfigError
 from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
 from nemo_gym.episode_types import EpisodeId, TaskId
 from nemo_gym.failure_kinds import validate_failure_kind
@@ -23,6 +24,7 @@ from nemo_gym.serve.mcp_names import (
     NEMO_GYM_MCP_SESSION_TOKEN_HEADER,
     RESERVED_MCP_TOOL_NAMES,
 )
+from nemo_gym.serve.off_loop import off_the_loop
 from nemo_gym.serve.session_store import SessionExpiredError, SessionStore, after_close, after_verify, stores_of
 from nemo_gym.server_utils import BaseRunServerInstanceConfig, BaseServer, SimpleServer
 from nemo_gym.telemetry import trace_fn
@@ -206,13 +208,23 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         self.setup_session_middleware(app)
         app.add_middleware(RolloutContextMiddleware)
         app.post("/seed_session")(self.seed_session)
-        for store in stores_of(self):
+        stores = stores_of(self)
+        if stores and (self.config.num_workers or 1) > 1:
+            raise ConfigError(
+                f"{self.config.name} keeps its sessions in memory, which several workers don't share: set its "
+                f"num_workers to 1 (it is {self.config.num_workers}), or start more instances."
+            )
+        for store in stores:
             store.server = self.get_session_middleware_key()
         app.post("/close_session")(after_close(self, self.close_resources_session))
-        app.post("/verify")(after_verify(self, judge_failsafe(trace_fn("verify", "gym.verify")(self.verify))))
+        verify = trace_fn("verify", "gym.verify")(off_the_loop(self.verify))
+        app.post("/verify")(after_verify(self, judge_failsafe(verify)))
         app.post("/aggregate_metrics")(self.aggregate_metrics)
         app.get("/reverify_mode")(self.get_reverify_mode)
         return app
+
+    def _holds_sessions(self) -> bool:
+        return ReverifyMode(self.REVERIFY_MODE or self.config.REVERIFY_MODE) is not ReverifyMode.STATELESS
 
     def normalize_tool_name(self, name: str) -> str:
         """A tool's own name, whatever an MCP client made of it."""
@@ -240,7 +252,7 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
 
     @abstractmethod
     async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
-        """Score what the agent did."""
+        """Score what the agent did. Written without `async` it runs in a thread; `verifiers.worker_pool` takes more."""
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
         """Metrics of a whole run, with this server's hooks."""

@@ -288,8 +288,10 @@ class SimpleResponsesAPIModel(BaseResponsesAPIModel, SimpleServer):
     async def messages(self, request: Request, body: dict[str, Any] = Body()) -> Any:
         """`/v1/messages`: answered through the Responses API; streamed when `stream` is true."""
         from nemo_gym.anthropic_converter import AnthropicConverter
+        from nemo_gym.schema.anthropic_ingress import require_fields
 
         try:
+            require_fields(body)
             params = AnthropicConverter().anthropic_request_to_responses(body)
         except (NotImplementedError, LookupError, TypeError, ValueError) as error:
             return refusal(MESSAGES_PATH, 400, str(error) or repr(error))

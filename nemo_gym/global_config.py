@@ -72,6 +72,7 @@ from nemo_gym.config.keys import (
     ROLLOUT_ID_KEY_NAME,
     ROLLOUT_INDEX_KEY_NAME,
     ROLLOUT_INFOS_KEY_NAME,
+    SERVER_RESTARTS_KEY_NAME,
     SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME,
     SKILLS_REF_KEY_NAME,
     SKIP_VENV_IF_PRESENT_KEY_NAME,
@@ -99,6 +100,7 @@ from nemo_gym.config.routing import (
     resolve_dataset_agent,
     taskset_environment_server_name,
 )
+from nemo_gym.exporters import setup_exporters
 from nemo_gym.results.labels import label_runs, rollout_agent_label, rollout_run_key, rollout_run_labels
 
 __all__ = [
@@ -152,6 +154,7 @@ __all__ = [
     "ROLLOUT_ID_KEY_NAME",
     "ROLLOUT_INDEX_KEY_NAME",
     "ROLLOUT_INFOS_KEY_NAME",
+    "SERVER_RESTARTS_KEY_NAME",
     "SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME",
     "SKILLS_REF_KEY_NAME",
     "SKIP_VENV_IF_PRESENT_KEY_NAME",
@@ -199,7 +202,7 @@ class GlobalConfigDictParserConfig(BaseModel):
 
     `dotenv_path` replaces the search for env.yaml and need not exist. `offline` asks and changes nothing outside the
     config. `hide_secrets` masks secrets in the result. `fallback_config_paths` are config files beneath all others,
-    which nobody named.
+    which nobody named. `skip_exporters` leaves the experiment trackers closed that the config names.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -220,6 +223,7 @@ class GlobalConfigDictParserConfig(BaseModel):
     hide_secrets: bool = False
     offline: bool = False
     fallback_config_paths: list[str] = Field(default_factory=list)
+    skip_exporters: bool = False
 
 
 class GlobalConfigDictParser(BaseModel):
@@ -234,7 +238,7 @@ class GlobalConfigDictParser(BaseModel):
         return self._origins or Origins()
 
     def parse(self, parse_config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
-        """Compose the global config.
+        """Compose the global config, and open the experiment trackers that it names.
 
         Raises ConfigError with everything found wrong.
         """
@@ -248,6 +252,8 @@ class GlobalConfigDictParser(BaseModel):
         )
         composed = compose.compose(sources, offline=wanted.offline, hide_secrets=wanted.hide_secrets)
         self._origins = composed.origins
+        if not (wanted.offline or wanted.skip_exporters):
+            setup_exporters(composed.config)
         return composed.config
 
     def parse_no_environment(self, initial_global_config_dict: DictConfig | None = None) -> DictConfig:

@@ -9,11 +9,14 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
 from nemo_gym.failure_kinds import JUDGE_FAILED
+from nemo_gym.serve.failures import plain_text
+from nemo_gym.serve.redaction import shown
 from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
 
 __all__ = ["JudgeError", "call_judge", "judge_failsafe", "reraise_judge_errors"]
 
 MAX_REASON_CHARS = 2_000
+MAX_REPLY_CHARS = 200
 
 ResponseT = TypeVar("ResponseT", bound=BaseModel)
 T = TypeVar("T")
@@ -24,11 +27,20 @@ class JudgeError(Exception):
 
 
 async def reraise_judge_errors(coro: Awaitable[T]) -> T:
-    """Await a call to a judge; whatever it raises becomes a JudgeError with the error's type and text."""
+    """Await a call to a judge; whatever it raises becomes a JudgeError with the error's type and text.
+
+    Of an HTTP error the start of the reply is added, which says what the status doesn't.
+    """
     try:
         return await coro
     except Exception as error:
-        raise JudgeError(f"{type(error).__name__}: {error}") from error
+        raise JudgeError(shown(f"{type(error).__name__}: {error}") + _reply_of(error)) from error
+
+
+def _reply_of(error: Exception) -> str:
+    content = getattr(error, "response_content", None)
+    text = plain_text(content).strip() if isinstance(content, bytes) else ""
+    return f"; the reply begins: {shown(text, MAX_REPLY_CHARS)}" if text else ""
 
 
 async def call_judge(
@@ -60,7 +72,7 @@ def judge_failsafe(verify_fn: Callable[..., Any]) -> Callable[..., Awaitable[Any
             result = verify_fn(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
         except JudgeError as error:
-            return JSONResponse(_unmeasured(_verify_request(args, kwargs, error), str(error)))
+            return JSONResponse(_unmeasured(_verify_request(args, kwargs, error), shown(str(error))))
 
     return verify
 

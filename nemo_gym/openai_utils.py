@@ -9,6 +9,7 @@ from pydantic import Field
 from nemo_gym.schema.backend_answers import (
     RATE_LIMIT_ERROR_CODES,
     RETRY_ERROR_CODES,
+    checked_answer,
 )
 from nemo_gym.schema.backend_client import BackendClient
 from nemo_gym.schema.chat_completion import (
@@ -295,6 +296,7 @@ __all__ = [
     "TokenIDLogProbMixin",
     "TokenIDLogProbTypedDictMixin",
     "accumulate_response_usage",
+    "checked_answer",
     "get_response_json",
     "raise_for_status",
     "request",

@@ -206,6 +206,8 @@ class RolloutCollectionHelper(BaseModel):
         return setup_server_client_utils(head_server_config)
 
     async def _run_from_config(self, config: RolloutCollectionConfig) -> list[dict[str, Any]]:
+        from nemo_gym.rollout_export import exported
+        from nemo_gym.rollouts.announcement import announced
         from nemo_gym.rollouts.collect import Collection
         from nemo_gym.rollouts.enrichment import Enrichment
         from nemo_gym.rollouts.prompting import prompted_rows
@@ -218,8 +220,10 @@ class RolloutCollectionHelper(BaseModel):
 
         fallback = FallbackAgent(servers.global_config, lambda: config.row_files)
         evidence = Enrichment(servers.global_config)
-        collection = Collection(config, servers, rows, fallback, evidence, before_dispatch=evidence.forget_earlier)
-        return await collection.run()
+        async with exported(config, servers.global_config, evidence) as enrich:
+            collection = Collection(config, servers, rows, fallback, enrich, before_dispatch=evidence.forget_earlier)
+            with announced(servers.global_config):
+                return await collection.run()
 
     def _run_examples_with_metadata(
         self,
@@ -287,9 +291,13 @@ class RolloutAggregationHelper(BaseModel):
 
     async def run_from_config(self, config: RolloutAggregationConfig) -> Path | None:
         """Merge the files and write their metrics; returns the metrics file, None when nothing was to be scored."""
+        from nemo_gym.exporters.results import send_metrics
         from nemo_gym.rollouts.shards import aggregate_shards
 
-        return await aggregate_shards(config, _servers(setup_server_client_utils()))
+        metrics = await aggregate_shards(config, _servers(setup_server_client_utils()))
+        if metrics is not None:
+            send_metrics(metrics)
+        return metrics
 
 
 def prepare_collection(config: EvalRunConfig, global_config_dict: DictConfig) -> RolloutCollectionConfig:
@@ -314,16 +322,20 @@ def run_collection(
     Raises StoppedError (exit 130) after Ctrl-C and TerminatedError (75) after SIGTERM, once the books are closed.
     `watch` is called now and then from a thread: what it raises ends the collection likewise, as ServersLostError.
     """
+    from nemo_gym.rollout_export import exporters_of
     from nemo_gym.rollouts.interruption import run_until_signal
 
     typed = sys.argv[1:] if argv is None else argv
-    run_until_signal(_collection(config, global_config_dict), config.result_set, typed, watch)
+    with exporters_of(_own_config(global_config_dict)):
+        run_until_signal(_collection(config, global_config_dict), config.result_set, typed, watch)
 
 
-def collect_from_running_servers(config: EvalRunConfig, *, argv: Sequence[str] | None = None) -> None:
+def collect_from_running_servers(
+    config: EvalRunConfig, *, argv: Sequence[str] | None = None
+) -> RolloutCollectionConfig:
     """`gym eval run --no-serve`: wait for the servers behind the head server of the config, then collect.
 
-    Raises ServersUnavailableError when they don't answer in time, else as `run_collection`.
+    Returns the run as it was prepared. Raises ServersUnavailableError when they don't answer in time, else as `run_collection`.
     """
     from nemo_gym.rollouts.sources import existing_input
     from nemo_gym.rollouts.waiting import spinup_seconds, wait_for_head, wait_for_servers
@@ -342,6 +354,7 @@ def collect_from_running_servers(config: EvalRunConfig, *, argv: Sequence[str] |
     wait_for_servers(_server_names(client.global_config_dict), client.poll_for_status, seconds=seconds)
     watch = HeadWatch(str(head["host"]), int(head["port"]))
     run_collection(prepared, client.global_config_dict, argv=argv, watch=watch)
+    return prepared
 
 
 def _collection(config: RolloutCollectionConfig, global_config_dict: DictConfig | None) -> Coroutine[Any, Any, Any]:
@@ -354,6 +367,15 @@ def _collection(config: RolloutCollectionConfig, global_config_dict: DictConfig 
     known = get_global_config_dict() if global_config_dict is None else global_config_dict
     resolved = OmegaConf.to_container(known, resolve=True)
     return _awaited(load_driver(config.rollout_collection_driver)(config, resolved))  # type: ignore[arg-type]
+
+
+def _own_config(given: DictConfig | None) -> Mapping[Any, Any]:
+    """The config that names the trackers: this process's own. That of servers run elsewhere may be masked."""
+    from nemo_gym.global_config import maybe_get_global_config_dict
+
+    own = maybe_get_global_config_dict()
+    known: Mapping[Any, Any] | None = given if own is None else own
+    return {} if known is None else known
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

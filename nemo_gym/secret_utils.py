@@ -6,6 +6,14 @@ from nemo_gym.config.secrets import (
     hide_secrets_in_overrides,
     looks_like_secret_key,
     recursively_hide_secrets,
+    redacted,
 )
 
-__all__ = ["MASK", "Redactor", "hide_secrets_in_overrides", "looks_like_secret_key", "recursively_hide_secrets"]
+__all__ = [
+    "MASK",
+    "Redactor",
+    "hide_secrets_in_overrides",
+    "looks_like_secret_key",
+    "recursively_hide_secrets",
+    "redacted",
+]

@@ -10,6 +10,7 @@ import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, cast
@@ -63,13 +64,18 @@ from nemo_gym.serve.guards import BodyLimit, HostGuard, is_loopback
 from nemo_gym.serve.head import Head, ServerInstanceDisplayConfig, serve_in_thread
 from nemo_gym.serve.head_client import ServerStatus, fetch_config_text
 from nemo_gym.serve.idempotency import IdempotencyMiddleware
+from nemo_gym.serve.in_flight import InFlightMiddleware
+from nemo_gym.serve.in_flight import table as requests_in_flight
 from nemo_gym.serve.limits import raise_open_files
 from nemo_gym.serve.log_prefix import prefix_output
-from nemo_gym.serve.process import Seat, missing_server, own_instance_name, validated_block
+from nemo_gym.serve.lost_sessions import LostSessionMiddleware, own_generation
+from nemo_gym.serve.process import Seat, missing_server, own_instance_name, validated_block, validated_settings
 from nemo_gym.serve.profiler import Profiler, ProfilingMiddlewareConfig, profile_app
 from nemo_gym.serve.replies import get_response_json
+from nemo_gym.serve.session_store import stores_of
 from nemo_gym.serve.sessions import SESSION_ID_KEY, SessionMiddleware, signing_key
 from nemo_gym.serve.shard import Resident, share_of
+from nemo_gym.serve.slow_clients import UvicornTimeoutsConfig
 from nemo_gym.serve.sockets import bind
 from nemo_gym.serve.uvicorn_server import (
     KeepaliveHttpToolsProtocol,
@@ -415,8 +421,14 @@ class SimpleServer(BaseServer):
         if getattr(app.state, "nemo_gym_session_middleware_installed", False):
             return
         name = self.get_session_middleware_key()
+        if (generation := own_generation()) and self._holds_sessions():
+            app.add_middleware(LostSessionMiddleware, session_cookie=name, generation=generation)
         app.add_middleware(SessionMiddleware, secret_key=_session_secret(self), session_cookie=name)
         app.state.nemo_gym_session_middleware_installed = True
+
+    def _holds_sessions(self) -> bool:
+        """Whether what a session needs to go on is in this process's memory."""
+        return False
 
     def setup_exception_middleware(self, app: FastAPI) -> None:
         """Answer errors of handlers with a 500 that names this server."""
@@ -430,8 +442,9 @@ class SimpleServer(BaseServer):
 
     def setup_profiling(self, app: FastAPI, profiling_config: ProfilingMiddlewareConfig) -> None:
         """Profile the app while it runs; `GET /stats` writes what was seen so far."""
-        directory = WORKING_DIR / (profiling_config.profiling_results_dirpath or "") / self.get_session_middleware_key()
-        profile_app(app, Profiler(name=self.config.name, base_profile_dir=directory))
+        results = WORKING_DIR / (profiling_config.profiling_results_dirpath or "")
+        directory = results / self.get_session_middleware_key().replace("/", "_")
+        profile_app(app, Profiler(name=self.config.name.replace("/", "_"), base_profile_dir=directory))
 
     def set_ulimit(self, target_soft_limit: int = 65535) -> None:
         """Allow this process many open files."""
@@ -504,8 +517,13 @@ class SimpleServer(BaseServer):
             _announce_capacity(global_config_dict)
         app.add_middleware(DeadlineMiddleware)
         self.setup_exception_middleware(app)
+        requests = requests_in_flight.add_server(self.config.name, partial(_sessions_of, self))
+        app.add_middleware(InFlightMiddleware, server=requests)
         if _server_type_of(type(self)) in ANSWERS_ARE_REPEATED:
-            app.add_middleware(IdempotencyMiddleware)
+            is_successor = own_generation() > 0
+            app.add_middleware(
+                IdempotencyMiddleware, is_successor=is_successor, server=self.get_session_middleware_key()
+            )
         self.setup_cancellation_middleware(app)
         app.add_middleware(BodyLimit)
         if is_loopback(self.config.host):
@@ -530,6 +548,11 @@ def _server_type_of(server_cls: type) -> str:
     return next((_TYPE_OF_BASE[base.__name__] for base in server_cls.__mro__ if base.__name__ in _TYPE_OF_BASE), "")
 
 
+def _sessions_of(server: SimpleServer) -> int:
+    """How many sessions a server holds."""
+    return sum(len(store) for store in stores_of(server))
+
+
 def _session_secret(server: SimpleServer) -> str:
     """What signs the server's session cookies and seals its MCP tokens."""
     return signing_key(server.get_session_middleware_key(), _run_token())
@@ -547,9 +570,10 @@ def _serving_options(config: BaseServerConfig, global_config_dict: DictConfig) -
     return ServingOptions(
         host=config.host,
         port=config.port,
-        tcp_keepalive=GlobalAIOHTTPAsyncClientConfig.model_validate(global_config_dict).tcp_keepalive,
+        tcp_keepalive=validated_settings(GlobalAIOHTTPAsyncClientConfig, global_config_dict).tcp_keepalive,
         access_log=bool(global_config_dict.get("uvicorn_logging_show_200_ok")),
-        proxies=UvicornProxyHeadersConfig.model_validate(global_config_dict),
+        proxies=validated_settings(UvicornProxyHeadersConfig, global_config_dict),
+        read_timeout_seconds=validated_settings(UvicornTimeoutsConfig, global_config_dict).uvicorn_timeout_request_read,
     )
 
 

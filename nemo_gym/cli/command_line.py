@@ -70,8 +70,10 @@ def check_words(parsers: Parsers, line: Line) -> None:
     sentence = not_yet(group, command)
     if sentence:
         raise UsageError(sentence)
+    if group in COMMANDS:
+        return
     if group not in GROUPS:
-        parsers.fail_on_word(parsers.root, "command", group, [*GROUPS])
+        parsers.fail_on_word(parsers.root, "command", group, [*GROUPS, *(name for name in COMMANDS if " " not in name)])
     if len(line.words) == 2 and line.name not in COMMANDS:
         known = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
         parsers.fail_on_word(parsers.groups[group], f"command of `gym {group}`", line.words[1], known)

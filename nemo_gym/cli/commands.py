@@ -82,10 +82,17 @@ HEALTH = (
         names=("--health-check-ignore",), key="health_check_ignored_checks", metavar="A,B", help="checks to leave out"
     ),
 )
+REQUIRE_COMPLETE = SwitchFlag(
+    names=("--require-complete",), key="require_complete", help="end with 1 when a rollout is not measured"
+)
 COLLECT = (
     SwitchFlag(names=("--no-serve",), help="use the servers that already run instead of starting some"),
     SwitchFlag(names=("--resume",), key="resume_from_cache", help="go on with the results that are already there"),
+    SwitchFlag(
+        names=("--resume-anyway",), key="resume_anyway", help="go on although config, model, input or code differ"
+    ),
     SwitchFlag(names=("--overwrite",), key="overwrite", help="delete the results that are already there"),
+    REQUIRE_COMPLETE,
     TextFlag(names=("--agent", "-a"), key="agent_name", metavar="NAME", help="the agent instance that gets the rows"),
     INPUT,
     OUTPUT,
@@ -131,10 +138,26 @@ def _stop(args: Namespace, overrides: list[str]) -> None:
     stop(overrides, everything=args.all)
 
 
+def _ps(args: Namespace, overrides: list[str]) -> None:
+    from nemo_gym.cli.ps import ps
+
+    ps(overrides, as_json=args.json, watch=args.watch)
+
+
+def _restart(args: Namespace, overrides: list[str]) -> None:
+    from nemo_gym.cli.ps import restart
+
+    restart(args.name, overrides)
+
+
 def _logs(args: Namespace, overrides: list[str]) -> None:
     from nemo_gym.cli.runs import logs
 
     logs(args.name, overrides, follow=args.follow)
+
+
+def _resolve(args: Namespace, overrides: list[str]) -> None:
+    dispatch("nemo_gym.cli.env:" + ("dump_origins" if args.origin else "dump_config"), overrides)
 
 
 def _validate(args: Namespace, overrides: list[str]) -> None:
@@ -203,7 +226,15 @@ COMMANDS = {
         example="gym dataset collate --resources-server mcqa --mode example_validation --output-dir data",
         config="nemo_gym.train_data_utils:TrainDataProcessorConfig",
     ),
-    "env resolve": Command("nemo_gym.cli.env:dump_config", "print the composed config, secrets hidden", START),
+    "env resolve": Command(
+        _resolve,
+        "print the composed config, secrets hidden",
+        (
+            SwitchFlag(names=("--origin",), help="print who set each value instead: a file, env.yaml or an override"),
+            *START,
+        ),
+        example="gym env resolve --resources-server mcqa --model-type openai_model --origin",
+    ),
     "env schema": Command(
         "nemo_gym.cli.env:schema",
         "print the JSON schema of a server's rows",
@@ -259,6 +290,13 @@ COMMANDS = {
         "stop running servers",
         (PORT, SwitchFlag(names=("--all",), help="stop every run of this user")),
     ),
+    "env restart": Command(
+        _restart,
+        "start a running server anew, on the address it has",
+        (PORT,),
+        words=Words(names=("name",), metavar="NAME", help="a server instance, as `gym env status` lists it"),
+        example="gym env restart policy_model",
+    ),
     "env logs": Command(
         _logs,
         "print what a running server has written",
@@ -289,6 +327,12 @@ COMMANDS = {
                 names=("--input-glob", "-i"), key="input_glob", metavar="GLOBS", help="result files, comma separated"
             ),
             OUTPUT,
+            SwitchFlag(
+                names=("--merge-anyway",),
+                key="merge_anyway",
+                help="merge files of differing runs, or with rollouts that several of them hold",
+            ),
+            REQUIRE_COMPLETE,
             *HEALTH,
         ),
         example="gym eval aggregate --input-glob 'results/part-*.jsonl' --output results/all.jsonl",
@@ -308,6 +352,12 @@ COMMANDS = {
         ),
         example="gym eval profile --inputs r_materialized_inputs.jsonl --rollouts r.jsonl",
         config="nemo_gym.cli.command_configs:RewardProfileConfig",
+    ),
+    "ps": Command(
+        _ps,
+        "show what a run's servers and rollouts are doing, and why it is stuck",
+        (JSON, SwitchFlag(names=("--watch", "-w"), help="show it again every second until Ctrl-C"), PORT),
+        example="gym ps --watch",
     ),
     "dev test": Command("nemo_gym.cli.dev:dev_test", "run Gym's own tests"),
 }

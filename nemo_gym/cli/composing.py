@@ -1,4 +1,7 @@
-"""The global config, as different commands want it composed. Each call caches it for the rest of the process."""
+"""The global config, as different commands want it composed. Each call caches it for the rest of the process.
+
+None of them opens experiment trackers: commands that have something to send do so themselves.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +13,9 @@ if TYPE_CHECKING:
 
 def composed() -> "DictConfig":
     """The config in full: the policy model's settings must be there."""
-    from nemo_gym.global_config import get_global_config_dict
+    from nemo_gym.global_config import GlobalConfigDictParserConfig, get_global_config_dict
 
-    return get_global_config_dict()
+    return get_global_config_dict(GlobalConfigDictParserConfig(skip_exporters=True))
 
 
 def without_model() -> "DictConfig":
@@ -20,7 +23,9 @@ def without_model() -> "DictConfig":
     from nemo_gym.global_config import GlobalConfigDictParserConfig, get_global_config_dict
 
     no_model = GlobalConfigDictParserConfig.NO_MODEL_GLOBAL_CONFIG_DICT
-    return get_global_config_dict(GlobalConfigDictParserConfig(initial_global_config_dict=no_model))
+    return get_global_config_dict(
+        GlobalConfigDictParserConfig(initial_global_config_dict=no_model, skip_exporters=True)
+    )
 
 
 def with_default_model() -> "DictConfig":
@@ -48,15 +53,10 @@ def with_default_model() -> "DictConfig":
 
 
 def _with_model_config(path: str) -> "DictConfig":
-    """The config with one more file, joined as the weakest thing a caller can hand in: overrides still change it."""
-    from omegaconf import DictConfig, OmegaConf
+    """The config with one more file beneath all others: whatever else is set changes it."""
+    from nemo_gym.global_config import GlobalConfigDictParserConfig, get_global_config_dict
 
-    from nemo_gym.global_config import GlobalConfigDictParser, GlobalConfigDictParserConfig, get_global_config_dict
-
-    _, layers = GlobalConfigDictParser().load_extra_config_paths([path])
-    embedded = OmegaConf.merge(*layers)
-    assert isinstance(embedded, DictConfig)
-    return get_global_config_dict(GlobalConfigDictParserConfig(initial_global_config_dict=embedded))
+    return get_global_config_dict(GlobalConfigDictParserConfig(fallback_config_paths=[path], skip_exporters=True))
 
 
 @contextmanager

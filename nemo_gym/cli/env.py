@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nemo_gym.cli.utils import flag_is_on
@@ -46,9 +45,10 @@ def _run() -> None:
 
     with while_the_fork_server_imports():
         from nemo_gym.global_config import GlobalConfigDictParserConfig
+        from nemo_gym.launch.restarts import DEFAULT_RESTARTS
 
         with_default_model()
-        env.RunHelper().run(GlobalConfigDictParserConfig())
+        env.RunHelper(restarts=DEFAULT_RESTARTS).run(GlobalConfigDictParserConfig())
 
 
 def start_detached() -> None:
@@ -91,16 +91,20 @@ def dump_config() -> None:
     config = composed()
     shown = resolved(config)
     recursively_hide_secrets(shown)
-    print(yaml.safe_dump(_with_texts(shown, Redactor.from_config(config)), sort_keys=False, allow_unicode=True), end="")
+    masked = Redactor.from_config(config).in_data(shown)
+    print(yaml.safe_dump(masked, sort_keys=False, allow_unicode=True), end="")
 
 
-def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The same data with every text in it changed."""
-    if isinstance(value, dict):
-        return {key: _with_texts(item, change) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_texts(item, change) for item in value]
-    return change(value) if isinstance(value, str) else value
+def dump_origins() -> None:
+    """Print every value of the composed config with who set it, one a line; what Gym added itself says so."""
+    from nemo_gym.config.origins import dotted, leaves
+    from nemo_gym.config.secrets import redacted
+    from nemo_gym.global_config import GlobalConfigDictParser, GlobalConfigDictParserConfig
+
+    parser = GlobalConfigDictParser()
+    config = parser.parse(GlobalConfigDictParserConfig(skip_exporters=True))
+    for path, value in leaves(redacted(config)):
+        print(f"{dotted(path)}: {value!r}  # {parser.origins.of(path) or 'set by Gym'}")
 
 
 def validate() -> None:

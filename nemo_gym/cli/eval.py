@@ -49,10 +49,12 @@ def e2e_rollout_collection() -> None:
 def _serve_and_collect() -> None:
     from nemo_gym.cli import env
     from nemo_gym.cli.composing import with_default_model
+    from nemo_gym.cli.health_line import check_health
     from nemo_gym.cli.server_warnings import WarningsOnly
     from nemo_gym.cli.utils import is_verbose
     from nemo_gym.config.errors import NoServerInstancesError
     from nemo_gym.global_config import GlobalConfigDictParser, GlobalConfigDictParserConfig
+    from nemo_gym.launch.restarts import DEFAULT_RESTARTS
     from nemo_gym.rollout_collection import EvalRunConfig, prepare_collection, run_collection
 
     config = with_default_model()
@@ -62,22 +64,26 @@ def _serve_and_collect() -> None:
     except NoServerInstancesError as error:
         raise UsageError(f"{error} Example: {_EXAMPLE}") from None
     prepared = prepare_collection(wanted, config)
-    helper = env.RunHelper(server_output=sys.stdout if is_verbose() else WarningsOnly(sys.stderr))
+    server_output = sys.stdout if is_verbose() else WarningsOnly(sys.stderr)
+    helper = env.RunHelper(server_output=server_output, restarts=DEFAULT_RESTARTS, placement="auto")
     helper.start(GlobalConfigDictParserConfig())
     try:
         if not config.get("dry_run"):
             run_collection(prepared, config, argv=typed or None, watch=helper.poll)
     finally:
         helper.shutdown()
+    if not config.get("dry_run"):
+        check_health(prepared)
 
 
 def collect_rollouts() -> None:
     """Collect against the servers that already run, and score."""
     from nemo_gym.cli.composing import without_model
+    from nemo_gym.cli.health_line import check_health
     from nemo_gym.rollout_collection import EvalRunConfig, collect_from_running_servers
 
     with _exit_codes_of_signals():
-        collect_from_running_servers(EvalRunConfig.model_validate(without_model()), argv=typed or None)
+        check_health(collect_from_running_servers(EvalRunConfig.model_validate(without_model()), argv=typed or None))
 
 
 def aggregate_rollouts() -> None:
@@ -86,9 +92,11 @@ def aggregate_rollouts() -> None:
 
     from nemo_gym.cli.composing import without_model
     from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutAggregationHelper
+    from nemo_gym.rollout_export import exporters_of
 
-    config = RolloutAggregationConfig.model_validate(without_model())
-    with _exit_codes_of_signals():
+    global_config = without_model()
+    config = RolloutAggregationConfig.model_validate(global_config)
+    with _exit_codes_of_signals(), exporters_of(global_config):
         asyncio.run(RolloutAggregationHelper().run_from_config(config))
 
 

@@ -78,13 +78,16 @@ def build_parsers() -> Parsers:
         for name, command in COMMANDS.items():
             if name.startswith(f"{group} "):
                 commands[name] = _command_parser(actions, name, command)
+    for name, command in COMMANDS.items():
+        if " " not in name:
+            commands[name] = _command_parser(group_actions, name, command)
     return Parsers(root, groups, commands)
 
 
 def _command_parser(actions: Any, name: str, command: Command) -> ArgumentParser:
     positional = f" [{command.words.metavar}]" if command.words else ""
     parser: ArgumentParser = actions.add_parser(
-        name.partition(" ")[2],
+        name.rpartition(" ")[2],
         help=command.summary,
         description=_sentence(command.summary),
         prog=f"gym {name}",

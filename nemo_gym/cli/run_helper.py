@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
+    from nemo_gym.config.placement import Mode
     from nemo_gym.global_config import GlobalConfigDictParserConfig
     from nemo_gym.launch.head import RunningHead
     from nemo_gym.serve.head import Head
@@ -32,13 +33,24 @@ class RunHelper:
     """Starts the servers of the global config, watches them and ends them.
 
     `output` gets the lines people and scripts wait for, `server_output` what the servers write (None: only their log
-    files). Any thread may call the methods; signal handlers are set in the main thread only, and only where nobody else
-    has set any.
+    files). `restarts` is how often within ten minutes a server that ends by itself is started again, and `placement`
+    where servers are placed, unless the config says so (`server_restarts`, `placement`): by default a server's end is
+    the run's, and each has a process of its own.
+
+    Any thread may call the methods; signal handlers are set in the main thread only, and only where nobody else has set
+    any.
     """
 
-    def __init__(self, *, output: Callable[[str], None] = print, server_output: TextIO | None = sys.stdout) -> None:
-        self._output = output
-        self._server_output = server_output
+    def __init__(
+        self,
+        *,
+        output: Callable[[str], None] = print,
+        server_output: TextIO | None = sys.stdout,
+        restarts: int = 0,
+        placement: Mode = "process",
+    ) -> None:
+        self._options: dict[str, Any] = {"output": output, "server_output": server_output}
+        self._options |= {"restarts": restarts, "placement": placement}
         self._launch: Launch | None = None
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig) -> None:
@@ -51,7 +63,7 @@ class RunHelper:
         prestart()
         try:
             config = get_global_config_dict(global_config_dict_parser_config=global_config_dict_parser_config)
-            self._launch = Launch(config, output=self._output, server_output=self._server_output)
+            self._launch = Launch(config, **self._options)
             self._launch.start()
         finally:
             discard_prestarted()

@@ -31,7 +31,7 @@ def stop(overrides: Sequence[str], *, everything: bool = False) -> None:
     from nemo_gym.launch.run_directory import running, the_run
     from nemo_gym.launch.stop import stop_run
 
-    port = _chosen_port(overrides)
+    port = chosen_port(overrides)
     if everything and port is not None:
         raise UsageError("--all and --port exclude each other.")
     runs = running() if everything else []
@@ -46,7 +46,7 @@ def logs(name: str | None, overrides: Sequence[str], *, follow: bool = False) ->
     from nemo_gym.launch.logs import follow as lines_of
     from nemo_gym.launch.run_directory import the_run
 
-    info = the_run(_chosen_port(overrides))
+    info = the_run(chosen_port(overrides))
     if not name:
         raise UsageError(f"missing NAME: this run has the logs of {', '.join(info.logs)}.")
     try:
@@ -67,7 +67,8 @@ def point_at_other_runs(asked: HeadAddress) -> None:
         print("Start servers with `gym env start`.", file=sys.stderr)
 
 
-def _chosen_port(overrides: Sequence[str]) -> int | None:
+def chosen_port(overrides: Sequence[str]) -> int | None:
+    """The port of the run that a command means; None where it isn't said. Raises UsageError for any other override."""
     values = _light_values(overrides)
     if values is None:
         raise UsageError(f"takes no override but +{PORT_KEY}=: it reads no config.")

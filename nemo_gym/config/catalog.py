@@ -16,16 +16,16 @@ def component_names(folder: str) -> list[str]:
     """Folders that hold at least one YAML file, below one kind of component in any root."""
     names = {
         child.name
-        for tree in _trees(folder)
+        for tree in trees(folder)
         for child in tree.iterdir()
-        if child.is_dir() and not _is_hidden(child) and (any(child.glob("*.yaml")) or any(child.glob("configs/*.yaml")))
+        if child.is_dir() and not is_hidden(child) and (any(child.glob("*.yaml")) or any(child.glob("configs/*.yaml")))
     }
     return sorted(names)
 
 
 def config_stems(folder: str, name: str, subfolder: str = "") -> list[str]:
     """The flavors of one component: names of its config files, without manifests."""
-    return sorted({path.stem for tree in _trees(folder) for path in _configs(tree / name / subfolder, "*.yaml")})
+    return sorted({path.stem for tree in trees(folder) for path in config_files(tree / name / subfolder, "*.yaml")})
 
 
 def benchmark_names() -> list[str]:
@@ -39,8 +39,8 @@ def benchmark_files() -> dict[str, Path]:
     A file is a benchmark when its own text declares exactly one data set of type `benchmark`.
     """
     files: dict[str, Path] = {}
-    for tree in _trees("benchmarks"):
-        for path in _configs(tree, "**/*.yaml"):
+    for tree in trees("benchmarks"):
+        for path in config_files(tree, "**/*.yaml"):
             if declared_benchmarks(path) == 1:
                 files.setdefault(benchmark_name(path.relative_to(tree)), path)
     return files
@@ -60,17 +60,20 @@ def declared_benchmarks(path: Path) -> int:
     return sum(1 for dataset in _datasets(config) if dataset.get("type") == "benchmark")
 
 
-def _trees(folder: str) -> list[Path]:
+def trees(folder: str) -> list[Path]:
+    """The folders of that name in the search roots, best first."""
     return [root / folder for root in component_search_roots() if (root / folder).is_dir()]
 
 
-def _configs(folder: Path, pattern: str) -> Iterator[Path]:
+def config_files(folder: Path, pattern: str = "*.yaml") -> Iterator[Path]:
+    """The config files below a folder, sorted; not manifests, and not where a tombstone lies."""
     for path in sorted(folder.glob(pattern)):
-        if path.name != "manifest.yaml" and not _is_hidden(path.parent):
+        if path.name != "manifest.yaml" and not is_hidden(path.parent):
             yield path
 
 
-def _is_hidden(folder: Path) -> bool:
+def is_hidden(folder: Path) -> bool:
+    """Whether a tombstone takes a folder out of every list."""
     return (folder / TOMBSTONE_FILE_NAME).exists()
 
 

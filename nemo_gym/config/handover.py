@@ -33,7 +33,14 @@ SHARD_ENV = "NEMO_GYM_SHARD"
 READY_FD_ENV = "NEMO_GYM_READY_FD"
 """Number of an inherited pipe: one byte `1` is written there, and it is closed, once the server serves."""
 
+GENERATION_ENV = "NEMO_GYM_GENERATION"
+"""How often this server was started again in this run; absent for the first time."""
+
 TOKEN_FILE_NAME = "token"
+TABLES_FOLDER_NAME = "tables"
+"""In a run's folder: a socket `<pid>.sock` of every process that serves, which tells what it is answering."""
+COLLECTORS_FOLDER_NAME = "collectors"
+"""In a run's folder: a socket `<pid>.sock` of every process that collects rollouts from the run's servers."""
 
 
 def write_config(path: Path, config: Mapping[str, Any] | DictConfig) -> None:

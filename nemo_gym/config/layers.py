@@ -3,7 +3,8 @@ the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import copy
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +17,10 @@ from nemo_gym.config.includes import Includes, Layer, as_config, load_includes, 
 from nemo_gym.config.interpolations import interpolation_error
 from nemo_gym.config.keys import CONFIG_PATHS_KEY_NAME
 from nemo_gym.config.notices import notify
-from nemo_gym.config.origins import Origins, dotted
+from nemo_gym.config.origins import Origins, dotted, leaves
 from nemo_gym.config.overrides import Overrides
 from nemo_gym.config.roots import resolve_under_roots
-from nemo_gym.config.secrets import looks_like_secret_key
+from nemo_gym.config.secrets import recursively_hide_secrets
 from nemo_gym.config.yaml_files import load_yaml_mapping
 
 ENV_FILE_NAME = "env.yaml"
@@ -48,6 +49,7 @@ class Layers:
     initial: DictConfig
     command_line: Overrides
     problems: list[ConfigError]
+    fallback_config_paths: tuple[str, ...] = ()
 
     def merged(self, *, without: Collection[str] = ()) -> dict[str, Any]:
         """All layers merged as plain data, `${…}` as written; `without` names what the command line is not heard on."""
@@ -55,7 +57,7 @@ class Layers:
         command_line = OmegaConf.masked_copy(self.command_line.config, kept)
         merged = plain(OmegaConf.merge(*self._below_command_line(), command_line))
         merged[CONFIG_PATHS_KEY_NAME] = self.includes.paths
-        return merged
+        return self._fallbacks_last(merged)
 
     def below_command_line(self) -> dict[str, Any]:
         """All layers but the command line merged."""
@@ -75,13 +77,26 @@ class Layers:
 
     def tell_what_env_file_replaces(self, origins: Origins) -> None:
         """Say where env.yaml has the last word over a config file that was named, since people expect the opposite."""
-        files, by_files = self.named_files(), self._origins_of_files()
-        for path, value in _leaves(plain(self.env_file.config)):
+        files, env_file, by_files = self.named_files(), plain(self.env_file.config), self._origins_of_files()
+        masked = [copy.deepcopy(layer) for layer in (env_file, files)]
+        for layer in masked:
+            recursively_hide_secrets(layer)
+        for path, value in leaves(env_file):
             before = _at(files, path)
             if before is None or before == value or origins.of(path) != self.env_file.label:
                 continue
-            change = "" if looks_like_secret_key(str(path[-1])) else f": {value!r} instead of {before!r}"
+            hides_nothing = [_at(layer, path) for layer in masked] == [value, before]
+            change = f": {value!r} instead of {before!r}" if hides_nothing else ""
             notify(f"{self.env_file.label} sets {dotted(path)} over {by_files.of(path)}{change}.")
+
+    def _fallbacks_last(self, merged: dict[str, Any]) -> dict[str, Any]:
+        """The same, what only fallback files hold behind all else: servers are listed in this order."""
+        is_fallback = {layer.label: layer.label in self.fallback_config_paths for layer in self.includes.layers}
+        asked_for = {key for layer in self.includes.layers if not is_fallback[layer.label] for key in layer.config}
+        asked_for |= {key for config in (self.env_file.config, self.initial) for key in config}
+        held = {key for layer in self.includes.layers if is_fallback[layer.label] for key in layer.config}
+        last = held - asked_for
+        return {key: merged[key] for key in sorted(merged, key=lambda key: key in last)}
 
     def _below_command_line(self) -> list[DictConfig]:
         return [
@@ -111,7 +126,8 @@ def gather(sources: Sources) -> Layers:
         includes = load_includes([*sources.fallback_config_paths, *_config_paths(given)])
     except ConfigError as error:
         problems.append(error)
-    return Layers(includes, env_file, initial, sources.overrides, problems + includes.problems)
+    problems += includes.problems
+    return Layers(includes, env_file, initial, sources.overrides, problems, sources.fallback_config_paths)
 
 
 def plain(config: DictConfig | Any) -> dict[str, Any]:
@@ -137,14 +153,6 @@ def _config_paths(given: Any) -> list[str]:
     except OmegaConfBaseException as error:
         raise interpolation_error(error) from error
     return paths_in({CONFIG_PATHS_KEY_NAME: paths}, "what was given")
-
-
-def _leaves(value: Mapping[Any, Any], prefix: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            yield from _leaves(item, (*prefix, key))
-        else:
-            yield (*prefix, key), item
 
 
 def _at(value: Any, path: tuple[Any, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nemo_gym.config.keys import MISSING
@@ -96,6 +96,15 @@ def dotted(path: Path) -> str:
     for key in path:
         text += f"[{key}]" if isinstance(key, int) and not isinstance(key, bool) else f".{key}" if text else str(key)
     return text
+
+
+def leaves(value: Mapping[Any, Any], prefix: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Paths and values of whatever is no mapping."""
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from leaves(item, (*prefix, key))
+        else:
+            yield (*prefix, key), item
 
 
 def _lay(tree: dict[Any, OriginTree], layer: Mapping[Any, Any], label: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.handover import SHARD_ENV
@@ -15,32 +18,51 @@ from nemo_gym.config.keys import PLACED_SHARDS_KEY_NAME, PLACEMENT_KEY_NAME, PLA
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+PER_PROCESS_LIMIT = re.compile(r"^(num|max)_concurren")
+"""Keys of a server's block that bound what one process does at a time; shards divide them."""
+_IN_FLIGHT_KEY_NAME = "num_samples_in_parallel"
+_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
 Ports = dict[str, int]
 """Where the servers of one shard listen, by instance name."""
 
 
+Mode: TypeAlias = Literal["process", "shared", "auto"]
+
+
 @dataclass(frozen=True)
 class Placement:
-    """`process`: a process for every server. `shared`: `shards` processes with a copy each of those that allow it."""
+    """`process`: a process for every server. `shared`: `shards` processes with a copy each of those that allow it.
 
-    mode: Literal["process", "shared"] = "process"
+    `auto`: shared where every server of the run allows it, else process. `is_counted` says that nobody set `shards`.
+    """
+
+    mode: Mode = "process"
     shards: int = 1
+    is_counted: bool = field(default=False, compare=False)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Placement:
-        """Raises ConfigError for a placement there isn't, or a number of shards that is none."""
-        mode = config.get(PLACEMENT_KEY_NAME) or "process"
-        if mode not in ("process", "shared"):
-            raise ConfigError(f"{PLACEMENT_KEY_NAME} is {mode!r}: it must be process or shared.")
+    def from_config(cls, config: Mapping[str, Any], default: Mode = "process") -> Placement:
+        """Raises ConfigError for a placement there isn't, or a number of shards that is none.
+
+        Where nobody says how many shards: one for each core that may be used, but not more than rollouts in flight.
+        """
+        mode = config.get(PLACEMENT_KEY_NAME) or default
+        if mode not in ("process", "shared", "auto"):
+            raise ConfigError(f"{PLACEMENT_KEY_NAME} is {mode!r}: it must be process, shared or auto.")
         shards = config.get(PLACEMENT_SHARDS_KEY_NAME)
+        is_counted = shards is None
         if shards is None:
+            in_flight = config.get(_IN_FLIGHT_KEY_NAME)
             shards = cores()
+            if isinstance(in_flight, int) and not isinstance(in_flight, bool) and in_flight > 0:
+                shards = min(shards, in_flight)
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise ConfigError(
                 f"{PLACEMENT_SHARDS_KEY_NAME} is {shards!r}: it must be a number of processes, as in "
                 f"+{PLACEMENT_SHARDS_KEY_NAME}=4."
             )
-        return cls(cast(Literal["process", "shared"], mode), shards if mode == "shared" else 1)
+        return cls(cast(Mode, mode), 1 if mode == "process" else shards, is_counted)
 
 
 @dataclass(frozen=True)
@@ -74,8 +96,19 @@ class Shard:
 
 
 def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores this process may use: those it is bound to, or what its container is given, whichever is less."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    given = _container_cores(_CPU_MAX)
+    return bound if given is None else min(bound, given)
+
+
+def _container_cores(path: Path) -> int | None:
+    """What a control group's `cpu.max` (quota and period in µs) comes to, at least 1; None without a quota."""
+    try:
+        quota, period = path.read_text(encoding="ascii").split()
+        return max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
 
 
 def placed_shards(config: Mapping[Any, Any]) -> list[Ports]:

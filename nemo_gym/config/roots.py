@@ -57,6 +57,8 @@ def server_directory(server_type: str, implementation: str) -> Path:
     Raises ConfigError naming the closest existing names and the places looked in.
     """
     relative = Path(server_type) / implementation
+    if relative.is_absolute() or ".." in relative.parts:
+        raise ConfigError(f"`{implementation}` is no name of a server's folder below {server_type}/.")
     candidates = [root / relative for root in component_search_roots()]
     for candidate in candidates:
         if is_server_directory(candidate):

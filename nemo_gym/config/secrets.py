@@ -40,6 +40,8 @@ _HEADERS = frozenset({"header", "headers"})
 _SCHEME = re.compile(r"(?i)(bearer|basic|token)\s+")
 _TOKEN = re.compile(r"(?:(?i:bearer|basic|token)\s+)?[^\s/]{12,}")
 _PAIR = re.compile(r"""(?P<key>[\w.-]+)(?P<colon>["']?\s*:\s*)(?P<value>"[^"]*"|'[^']*'|[^,{}\[\]]+)""")
+_ASSIGNMENT = re.compile(r"(?P<name>(?:--?)?[A-Za-z_][\w.-]*)=(?P<value>\S+)")
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _USERINFO = re.compile(r"(?<=://)[^/?#@\s]+(?=@)")
 
 
@@ -114,6 +116,25 @@ class Redactor:
     def __call__(self, text: str) -> str:
         return mask_userinfo(self._pattern.sub(MASK, text) if self._pattern else text)
 
+    def in_data(self, value: Any) -> Any:
+        """The same plain data with every text in it masked, names of keys and numbers that are secrets included."""
+        if isinstance(value, Mapping):
+            return {self(key) if isinstance(key, str) else key: self.in_data(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.in_data(item) for item in value]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return MASK if self(str(value)) == MASK else value
+        return self(value) if isinstance(value, str) else value
+
+
+def redacted(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """The config as plain data to show or send: resolved where possible, secrets masked by name and by value."""
+    from nemo_gym.config.interpolations import tolerantly_resolved
+
+    shown = tolerantly_resolved(config)
+    recursively_hide_secrets(shown)
+    return cast("dict[str, Any]", Redactor.from_config(config).in_data(shown))
+
 
 def secret_values(config: DictConfig | Mapping[str, Any]) -> set[str]:
     """The secret texts of a config, resolved, to look for elsewhere.
@@ -131,8 +152,8 @@ def _secrets_in(value: object, *, secret: bool, header: bool) -> Iterator[str]:
             named = looks_like_secret_key(str(key)) and not isinstance(item, Mapping)
             yield from _secrets_in(item, secret=secret or named, header=header or _holds_headers(str(key), item))
     elif isinstance(value, list):
-        for item in value:
-            yield from _secrets_in(item, secret=secret, header=header)
+        for index, item in enumerate(value):
+            yield from _secrets_in(item, secret=secret or _follows_secret_flag(value, index), header=header)
     elif isinstance(value, str | int) and not isinstance(value, bool):
         yield from _secrets_of(str(value), secret=secret or (header and _resembles_a_token(str(value))))
 
@@ -142,6 +163,8 @@ def _secrets_of(text: str, *, secret: bool) -> Iterator[str]:
         yield text
         if (scheme := _SCHEME.match(text)) is not None:
             yield text[scheme.end() :]
+    elif (assigned := _secret_assignment(text)) is not None:
+        yield assigned["value"]
     for userinfo in _USERINFO.findall(text):
         yield from userinfo.split(":")[1:]
 
@@ -162,13 +185,30 @@ def _guards(key: str, value: object) -> bool:
 def _hide(container: dict[Any, Any] | list[Any], *, secret: bool) -> None:
     items = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
     for key, value in items:
-        below = secret or (isinstance(key, str) and _guards(key, value))
+        below = secret or (_guards(key, value) if isinstance(key, str) else _follows_secret_flag(container, key))
         if isinstance(value, dict | list):
             _hide(value, secret=below)
         elif below and value not in _TELLING_NOTHING and not isinstance(value, bool):
             container[key] = MASK
         elif isinstance(value, str):
-            container[key] = mask_userinfo(value)
+            assigned = _secret_assignment(value)
+            container[key] = f"{assigned['name']}={MASK}" if assigned else mask_userinfo(value)
+
+
+def _secret_assignment(text: str) -> re.Match[str] | None:
+    """`NAME=value` or `--name=value` as a whole text, where the name is a secret's: one of a list of arguments."""
+    assigned = _ASSIGNMENT.fullmatch(text) if "=" in text else None
+    return assigned if assigned is not None and looks_like_secret_key(assigned["name"]) else None
+
+
+def _follows_secret_flag(container: object, index: Any) -> bool:
+    """Whether an item of a list is the value of the option before it: `[--api-key, sk-…]`."""
+    if not isinstance(container, list) or not isinstance(index, int) or index == 0:
+        return False
+    before, item = container[index - 1], container[index]
+    if not isinstance(before, str) or isinstance(item, dict | list) or str(item).startswith("-"):
+        return False
+    return _FLAG.fullmatch(before) is not None and looks_like_secret_key(before)
 
 
 def _hide_in_override(token: str) -> str:

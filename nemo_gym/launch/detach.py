@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from nemo_gym.config.handover import create_private_directory
 from nemo_gym.launch.run_directory import runs_folder
-from nemo_gym.launch.run_files import LAUNCHER_LOG_NAME
+from nemo_gym.launch.run_files import LAUNCHER_LOG_NAME, PRIVATE
 
 READY_ENV = "NEMO_GYM_DETACHED_READY_FD"
 LOG_ENV = "NEMO_GYM_DETACHED_LOG"
 _POLL_SECONDS = 0.1
-_MAIN = "from nemo_gym.cli.main import main; main()"
+_MAIN = """import json, os, sys
+sys.argv[1:] = json.load(os.fdopen({fd}))
+from nemo_gym.cli.main import main
+main()
+"""
+"""The arguments come through a pipe: a key among them must not stand in the list of processes for the whole run."""
 
 
 def detach(argv: Sequence[str], *, write: Callable[[str], object] = sys.stdout.write) -> int:
@@ -27,17 +34,21 @@ def detach(argv: Sequence[str], *, write: Callable[[str], object] = sys.stdout.w
     """
     log = create_private_directory(runs_folder()) / f"detached-{os.getpid()}.log"
     ready, ready_end = os.pipe()
-    with log.open("wb", buffering=0) as out:
+    arguments_end, arguments = os.pipe()
+    with open(log, "wb", buffering=0, opener=partial(os.open, mode=PRIVATE)) as out:
         popen = subprocess.Popen(
-            [sys.executable, "-c", _MAIN, *argv],
+            [sys.executable, "-c", _MAIN.format(fd=arguments_end)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             env={**os.environ, READY_ENV: str(ready_end), LOG_ENV: str(log)},
-            pass_fds=[ready_end],
+            pass_fds=[ready_end, arguments_end],
             start_new_session=True,
         )
     os.close(ready_end)
+    os.close(arguments_end)
+    with os.fdopen(arguments, "w") as file, contextlib.suppress(BrokenPipeError):
+        json.dump(list(argv), file)
     try:
         with _open_text(log) as shown:
             became_ready = _relay_until_ready(ready, shown, write)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import time
@@ -22,6 +23,7 @@ PROBE_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 3.0
 REPORT_EVERY_SECONDS = 10.0
 _URL_SUFFIX = "base_url"
+_USERINFO = re.compile(r"(?<=://)[^/?#@\s]+@")
 _PROBES_AT_ONCE = 16
 
 State = Literal["up", "down", "unknown host"]
@@ -36,8 +38,9 @@ class ModelEndpoint:
 
     @property
     def probe_url(self) -> str:
-        bare = self.url.rstrip("/")
-        return f"{bare}/models" if bare.endswith("/v1") else self.url
+        url = _USERINFO.sub("", self.url)  # urllib takes it for a part of the host
+        bare = url.rstrip("/")
+        return f"{bare}/models" if bare.endswith("/v1") else url
 
     @property
     def is_http(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Container
 from functools import cached_property
@@ -17,12 +17,15 @@ from nemo_gym.config.errors import NoServerInstancesError
 from nemo_gym.config.handover import write_config
 from nemo_gym.config.instances import server_instances
 from nemo_gym.config.keys import TELEMETRY_KEY_NAME
-from nemo_gym.config.placement import set_placed_shards
+from nemo_gym.config.notices import warn
+from nemo_gym.config.placement import Mode, set_placed_shards
 from nemo_gym.launch import detach, ray_cluster
 from nemo_gym.launch.addresses import endpoints_of, record_ports
+from nemo_gym.launch.control import Control
 from nemo_gym.launch.endpoints import EndpointWait, model_endpoints
 from nemo_gym.launch.environment import Handover
 from nemo_gym.launch.errors import ServerFailedError, ServersLateError
+from nemo_gym.launch.fleet import Fleet, RestartedServers
 from nemo_gym.launch.fork_server import take_spawner
 from nemo_gym.launch.logs import LogConsole
 from nemo_gym.launch.placement import (
@@ -30,19 +33,21 @@ from nemo_gym.launch.placement import (
     bind_shards,
     shard_name,
     shared_members,
-    start_shard,
     why_no_shards,
+    why_not_all,
+    why_not_by_itself,
+    within_limits,
 )
 from nemo_gym.launch.plan import ServerPlan, ensure_venvs, plan_servers
 from nemo_gym.launch.process import ServerProcess
-from nemo_gym.launch.readiness import PROBE_AFTER_SECONDS, Awaited, Readiness
+from nemo_gym.launch.readiness import Readiness
 from nemo_gym.launch.records import display_record, instance_table, numbered
+from nemo_gym.launch.restarts import RestartBook, Reviver
 from nemo_gym.launch.run_directory import RunDirectory
 from nemo_gym.launch.settings import LaunchSettings
 from nemo_gym.launch.signals import deaf, stop_signals
 from nemo_gym.launch.sockets import close_all, listen_all
 from nemo_gym.launch.spawner import Spawner
-from nemo_gym.launch.starting import start_server
 from nemo_gym.launch.status import ServerStatus, probe_url
 from nemo_gym.launch.supervisor import Supervisor
 from nemo_gym.launch.venvs import Venv, VenvSettings
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
     from nemo_gym.launch.head import RunningHead
 
 POLL_SECONDS = 60
+LOOK_SECONDS = 1.0
+"""The kernel may hand a signal to any thread; the main one, which has to act on it, sees it when it wakes."""
 STOP_GRACE_SECONDS = 5.0
 HEAD = "head_server"
 
@@ -64,16 +71,24 @@ class Launch:
     """The servers of one composed config.
 
     `output` gets the lines that people and scripts wait for, `server_output` what the servers write, each line with its
-    server's name (None shows nothing; the log files have it all). `records` are those of `/server_instances`.
+    server's name (None shows nothing; the log files have it all). `records` are those of `/server_instances`. How often
+    a server that ends by itself is started again, and where servers are placed, are what the config says, else
+    `restarts` within ten minutes, and `placement`.
     """
 
     def __init__(
-        self, config: DictConfig, *, output: Callable[[str], None] = print, server_output: TextIO | None = None
+        self,
+        config: DictConfig,
+        *,
+        output: Callable[[str], None] = print,
+        server_output: TextIO | None = None,
+        restarts: int = 0,
+        placement: Mode = "process",
     ) -> None:
         self.config = config
         self.output = output
         self.server_output = server_output
-        self.settings = LaunchSettings.from_config(config)
+        self.settings = LaunchSettings.from_config(config, placement=placement, restarts=restarts)
         self.plans: list[ServerPlan] = []
         self.records: list[dict[str, Any]] = []
         self.head: RunningHead | None = None
@@ -85,17 +100,20 @@ class Launch:
         self._readiness: Readiness | None = None
         self._leave_ray: Callable[[], None] | None = None
         self._telemetry = RunTelemetry()
-        self._shared: SharedSet | None = None
+        self._ports: dict[str, int] = {}
+        self._watched: dict[str, WatchedServer] = {}
+        self._fleet: Fleet | None = None
+        self._reviver: Reviver | None = None
+        self._control: Control | None = None
+        self._recording = threading.Lock()
 
     @property
     def processes(self) -> dict[str, ServerProcess]:
         """The server processes by instance name; servers that share processes have that of their first copies."""
-        found = self._supervisor.processes if self._supervisor is not None else {}
-        if self._shared is None:
-            return found
-        first = shard_name(0)
-        names = {plan.name: first if plan.name in self._shared.names else plan.name for plan in self.plans}
-        return {name: found[key] for name, key in names.items() if key in found}
+        if (fleet := self._fleet) is None:
+            return {}
+        found = ((plan.name, fleet.process_of(plan.name)) for plan in self.plans)
+        return {name: process for name, process in found if process is not None}
 
     @cached_property
     def redact(self) -> Callable[[str], str]:
@@ -131,7 +149,7 @@ class Launch:
             with stop_signals():
                 while not self.settings.dry_run and (supervisor := self._supervisor) is not None:
                     self.poll()
-                    supervisor.wait_for_death(POLL_SECONDS)
+                    supervisor.wait_for_death(LOOK_SECONDS)
         except KeyboardInterrupt:
             return
         finally:
@@ -140,6 +158,8 @@ class Launch:
     def shutdown(self) -> None:
         """End all of it: TERM to each server, a shared grace, KILL for what is left. Safe to call again."""
         steps = [
+            *([self._control.stop] if self._control is not None else []),
+            *([self._reviver.stop] if self._reviver is not None else []),
             self._end_servers,
             self._telemetry.stop,
             *([self.head.stop] if self.head is not None else []),
@@ -176,44 +196,55 @@ class Launch:
         endpoints = endpoints_of(self.plans, self.settings)
         self._sockets = listen_all(endpoints, self.settings.ports)
         record_ports(self.config, self.plans, self._sockets)
+        self._ports = {plan.name: self._sockets[plan.name].getsockname()[1] for plan in self.plans}
         handover = self._prepare(self._sockets[HEAD].getsockname()[1])
         venvs = self._ensure_venvs()
-        self._share(venvs, handover)
+        shared = self._share(venvs, handover)
         self._enter_ray()
         write_config(handover.config_file, self.config)
         self._start_head()
-        self._spawn_all(venvs, handover)
+        self._spawn_all(venvs, handover, shared)
         self._publish()
+        self._open_control()
         self.wait_until_ready()
+        if self._reviver is not None:
+            self._reviver.watch(self._watch)
         self.wait_for_models()
         if self.head is not None:
             self.head.mark_ready()
-        self._telemetry.ready(self._watched())
+        self._watched |= self._watchable()
+        self._telemetry.ready(self._watched)
         detach.announce_ready()
 
-    def _watched(self) -> dict[str, WatchedServer]:
+    def _watchable(self) -> dict[str, WatchedServer]:
         types = {plan.name: plan.instance.server_type for plan in self.plans}
         processes = self._watch.processes
         return {name: WatchedServer(types.get(name, "shared"), process.pid) for name, process in processes.items()}
 
-    def _share(self, venvs: dict[Path, Venv], handover: Handover) -> None:
+    def _share(self, venvs: dict[Path, Venv], handover: Handover) -> SharedSet | None:
         """Decide which servers share processes, and bind the sockets of their further copies."""
         placement = self.settings.placement
-        if placement.mode != "shared":
-            return
+        if placement.mode == "process":
+            return None
+        facts = self._maker.facts()
         problem = why_no_shards(self._maker, handover)
-        members = [] if problem else shared_members(self.plans, venvs, self._maker.facts())
+        if problem is None and placement.mode == "auto":
+            problem = why_not_by_itself(self.config, self.plans) or why_not_all(self.plans, venvs, facts)
+            placement = within_limits(placement, self.plans)
+        members = [] if problem else shared_members(self.plans, venvs, facts)
         if not members:
             reason = problem or "none that rollouts are sent to may share one"
             self.output(f"Every server has a process of its own: {reason}.")
-            return
+            return None
         raise_open_files()
-        self._shared = bind_shards(members, placement, self._sockets, self.settings.ports)
-        for index, shard in enumerate(self._shared.listeners[1:], start=1):
+        shared = bind_shards(members, placement, self._sockets, self.settings.ports)
+        for index, shard in enumerate(shared.listeners[1:], start=1):
             self._sockets |= {f"{shard_name(index)} {name}": bound for name, bound in shard.items()}
-        set_placed_shards(self.config, self._shared.ports)
-        self._watch.titles = {shard_name(k): self._shared.title(k) for k in range(placement.shards)}
-        self.output(f"{self._shared.summary} (placement: shared)")
+        set_placed_shards(self.config, shared.ports)
+        self._watch.titles = {shard_name(k): shared.title(k) for k in range(placement.shards)}
+        by_itself = "shared, as all of them allow; +placement=process gives each its own"
+        self.output(f"{shared.summary} (placement: {by_itself if placement.mode == 'auto' else 'shared'})")
+        return shared
 
     def _construct(self) -> None:
         """A dry run: every server is built and constructed in its own process, which then ends."""
@@ -221,7 +252,7 @@ class Launch:
         venvs = self._ensure_venvs()
         self._enter_ray()
         write_config(handover.config_file, self.config)
-        self._spawn_all(venvs, handover)
+        self._spawn_all(venvs, handover, None)
         self.wait_until_constructed()
         self.output(f"Dry run: all {len(self.plans)} / {len(self.plans)} servers were built.")
         detach.announce_ready()
@@ -230,7 +261,7 @@ class Launch:
         """The run's folder, its logs, and who watches what."""
         directory = self._directory = RunDirectory.create(folder)
         detach.adopt_log(directory.path)
-        shards = range(self.settings.placement.shards if self.settings.placement.mode == "shared" else 0)
+        shards = range(self.settings.placement.shards if self.settings.placement.mode != "process" else 0)
         names = [*(plan.name for plan in self.plans), *map(shard_name, shards)]
         logs = {name: directory.log_file(name, self.settings.log_dir) for name in names}
         self._supervisor = Supervisor(logs, lambda text: self.redact(text))
@@ -255,42 +286,39 @@ class Launch:
             bound = self._sockets.pop(HEAD)
             self.head = start_head(self.config, self.settings.head_host, bound, self._directory)
 
-    def _spawn_all(self, venvs: dict[Path, Venv], handover: Handover) -> None:
+    def _spawn_all(self, venvs: dict[Path, Venv], handover: Handover, shared: SharedSet | None) -> None:
         readiness = self._readiness = Readiness(self._watch, self._note_ready, self.output)
         problem = self._maker.facts().problem
         if problem is not None:
             self.output(f"Servers start slowly, each importing by itself: {problem}")
-        shared = self._shared.names if self._shared is not None else []
-        self._spawn_shards(handover, readiness)
-        for plan in self.plans:
-            if plan.name in shared:
-                continue
-            log, bound = self._watch.logs[plan.name], self._sockets.get(plan.name)
-            started = start_server(plan, venvs[plan.directory], handover, self._maker, log=log, bound=bound)
-            if started.start.mode == "exec" and self.config.get("verbose"):
-                self.output(f"({plan.name}) started with its own interpreter: {started.start.reason}")
-            self._watch.add(plan.name, started.process)
-            if started.ready is not None and bound is not None:
-                probe_at = time.monotonic() + PROBE_AFTER_SECONDS
-                readiness.expect(Awaited(plan.name, started.ready, bound.getsockname()[:2], probe_at))
+        restarts = self.settings.restarts
+        fleet = Fleet(self.plans, venvs, handover, self._maker, self._watch, self._sockets, shared, restarts > 0)
+        self._fleet = fleet
+        servers = RestartedServers(fleet, self._watch, self._record_restart)
+        self._reviver = Reviver(RestartBook(restarts), servers, warn, seconds_to_start=self.settings.spinup_seconds)
+        fleet.start_all(readiness, self.output if self.config.get("verbose") else _nobody_asks)
 
-    def _spawn_shards(self, handover: Handover, readiness: Readiness) -> None:
-        if self._shared is None:
-            return
-        for index, listeners in enumerate(self._shared.listeners):
-            name = shard_name(index)
-            started = start_shard(self._shared, index, handover, self._maker, self._watch.logs[name])
-            self._watch.add(name, started.process)
-            address = next(iter(listeners.values())).getsockname()[:2]
-            probe_at = math.inf  # it reports by itself, and one server that answers says nothing of the others
-            readiness.expect(Awaited(name, started.ready, address, probe_at, servers=tuple(self._shared.names)))
+    def _record_restart(self, name: str) -> None:
+        """A process has taken another's place: whoever lists servers is told."""
+        with self._recording:
+            self._publish()
+            self._watched |= self._watchable()
+
+    def _open_control(self) -> None:
+        if self._directory is not None and self._fleet is not None and self._reviver is not None:
+            self._control = Control(self._directory.path, self._fleet, self._reviver)
+            self._control.start()
 
     def _publish(self) -> None:
         now = time.time()
-        self.records = []
+        started = {record["process_name"]: (record["pid"], record["start_time"]) for record in self.records}
+        records = []
         for plan in self.plans:
-            host, port = plan.instance.host, self._sockets[plan.name].getsockname()[1]
-            self.records.append(display_record(plan, host, port, self.processes[plan.name].pid, now))
+            pid = self.processes[plan.name].pid
+            before, since = started.get(plan.name, (pid, now))
+            host, port = plan.instance.host, self._ports[plan.name]
+            records.append(display_record(plan, host, port, pid, since if pid == before else now))
+        self.records = records
         if self.head is not None:
             self.head.set_instances(self.records)
         if self._directory is not None:
@@ -300,7 +328,8 @@ class Launch:
     def _logs(self) -> dict[str, Path]:
         """The log of every server: of one with several copies that of the first, the others by their shards' names."""
         logs = dict(self._watch.logs)
-        for name in self._shared.names if self._shared is not None else ():
+        shared = self._fleet.shared if self._fleet is not None else None
+        for name in shared.names if shared is not None else ():
             logs[name] = logs[shard_name(0)]
         return logs
 
@@ -323,17 +352,8 @@ class Launch:
         return [(record["process_name"], probe_url(record["url"])) for record in in_time]
 
     def _note_ready(self, name: str) -> None:
-        """From here on the server's socket is its own: were it to crash, its port must refuse and not hang."""
-        own = self._sockets.pop(name, None)
-        for bound in [own] if own is not None else self._sockets_of_shard(name):
-            bound.close()
-
-    def _sockets_of_shard(self, name: str) -> list[socket.socket]:
-        if self._shared is None:
-            return []
-        if name == shard_name(0):
-            return [self._sockets.pop(member) for member in self._shared.names]
-        return [self._sockets.pop(f"{name} {member}") for member in self._shared.names]
+        if self._fleet is not None:
+            self._fleet.note_ready(name)
 
     def wait_for_models(self) -> None:
         """Return when the endpoints that model servers call answer. Raises ConfigError naming the silent ones."""
@@ -378,7 +398,7 @@ class Launch:
 
     def _forget(self) -> None:
         self._spawner = self._supervisor = self._directory = self._console = self._readiness = None
-        self._leave_ray = self.head = self._shared = None
+        self._leave_ray = self.head = self._fleet = self._reviver = self._control = None
         self._sockets = {}
 
     @property
@@ -390,6 +410,10 @@ class Launch:
     def _maker(self) -> Spawner:
         assert self._spawner is not None, "nothing is started yet"
         return self._spawner
+
+
+def _nobody_asks(_: str) -> None:
+    return
 
 
 def _resolved_models(config: DictConfig, plans: list[ServerPlan]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 IS_LINUX = sys.platform == "linux"
@@ -49,6 +50,23 @@ def process_start(pid: int) -> str | None:
     except OSError:
         return _process_start_elsewhere(pid) if not IS_LINUX else None
     return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def seconds_since_start(started: str) -> float | None:
+    """How long ago a process started, by what `process_start` said of it; None where that doesn't tell."""
+    if not IS_LINUX or not started.isdigit():
+        return None
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return round(max(0.0, since_boot - int(started) / os.sysconf("SC_CLK_TCK")), 1)
+
+
+def parent_of(pid: int) -> int | None:
+    """The pid of a process's parent; None when there is no such process, or nobody tells."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1])
 
 
 def _process_start_elsewhere(pid: int) -> str | None:

@@ -121,7 +121,7 @@ def keep_in_bounds(path: Path, longest: int = LONGEST_LOG_BYTES) -> bool:
     try:
         if path.stat().st_size <= longest:
             return False
-        shutil.copyfile(path, path.with_name(path.name + ".1"))
+        shutil.copy(path, path.with_name(path.name + ".1"))  # with its mode
         os.truncate(path, 0)
     except OSError:
         return False

@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nemo_gym.config.handover import SHARD_ENV
-from nemo_gym.config.keys import ENVIRONMENT_SERVERS, RESPONSES_API_AGENTS
-from nemo_gym.config.placement import Placement, Ports, Shard, ShardMember
+from nemo_gym.config.keys import ENVIRONMENT_SERVERS, RESPONSES_API_AGENTS, TOKEN_ID_CAPTURE_KEY_NAME
+from nemo_gym.config.placement import PER_PROCESS_LIMIT, Placement, Ports, Shard, ShardMember
 from nemo_gym.config.roots import PARENT_DIR, ROOT_DIR
+from nemo_gym.launch import ray_cluster
 from nemo_gym.launch.environment import Handover, changes, server_environment, why_no_fork
 from nemo_gym.launch.interpreter import this_installation
 from nemo_gym.launch.logs import open_log
 from nemo_gym.launch.marker import MARKER_PREFIX
 from nemo_gym.launch.messages import MOST_DESCRIPTORS, Role, SpawnRequest
-from nemo_gym.launch.plan import ServerPlan, how_to_start
+from nemo_gym.launch.plan import ServerPlan, Start, how_to_start
 from nemo_gym.launch.preload import PreloadFacts
-from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.sockets import Endpoint, PortRange, close_all, listen_all
 from nemo_gym.launch.sources import shared_class
 from nemo_gym.launch.spawner import Spawner
+from nemo_gym.launch.starting import StartedServer
 from nemo_gym.launch.venvs import Venv
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 PROGRAM = ROOT_DIR / "shared_placement.py"
 MOST_MEMBERS = MOST_DESCRIPTORS - 2
@@ -57,14 +62,6 @@ class SharedSet:
         return f"The process of {listed(self.names)} (shard {index + 1} of {len(self.listeners)}"
 
 
-@dataclass(frozen=True)
-class StartedShard:
-    """`ready` is the pipe on which it says that all its servers serve."""
-
-    process: ServerProcess
-    ready: int
-
-
 def shard_name(index: int) -> str:
     """The name of a shard's process and log."""
     return f"shard-{index + 1}"
@@ -74,10 +71,47 @@ def shared_members(
     plans: Sequence[ServerPlan], venvs: Mapping[Path, Venv], facts: PreloadFacts
 ) -> list[tuple[ServerPlan, ShardMember]]:
     """Those that may share a process; none when no rollout is sent to any of them, since shards would be idle then."""
-    chosen = [(plan, member) for plan in plans if (member := _member(plan, venvs[plan.directory], facts)) is not None]
+    found = [(plan, _member(plan, venvs[plan.directory], facts)) for plan in plans]
+    chosen = [(plan, member) for plan, member in found if isinstance(member, ShardMember)]
     sent_to = {RESPONSES_API_AGENTS, ENVIRONMENT_SERVERS}
     is_useful = any(plan.instance.server_type in sent_to for plan, _ in chosen)
     return chosen[:MOST_MEMBERS] if is_useful else []
+
+
+def why_not_all(plans: Sequence[ServerPlan], venvs: Mapping[Path, Venv], facts: PreloadFacts) -> str | None:
+    """What keeps the first of them that may not share a process from it; None when all of them may."""
+    if len(plans) > MOST_MEMBERS:
+        return f"one process takes no more than {MOST_MEMBERS} of them"
+    found = ((plan, _member(plan, venvs[plan.directory], facts)) for plan in plans)
+    return next((f"{plan.name} {why}" for plan, why in found if isinstance(why, str)), None)
+
+
+def why_not_by_itself(config: DictConfig, plans: Sequence[ServerPlan]) -> str | None:
+    """What about a run speaks against shards that nobody asked for."""
+    if ray_cluster.is_wanted(plans, config):
+        return "the run uses Ray"
+    capture = config.get(TOKEN_ID_CAPTURE_KEY_NAME)
+    if isinstance(capture, Mapping) and capture.get("enabled"):
+        return "token ids are captured, and the book of them is one process's"
+    return None
+
+
+def within_limits(placement: Placement, plans: Sequence[ServerPlan]) -> Placement:
+    """Not more shards than the strictest limit of a server allows: each gets its share of it, and at least one."""
+    lowest = _lowest_limit(plans)
+    if lowest is None or not placement.is_counted:
+        return placement
+    return replace(placement, shards=min(lowest, placement.shards))
+
+
+def _lowest_limit(plans: Sequence[ServerPlan]) -> int | None:
+    limits = (
+        value
+        for plan in plans
+        for key, value in plan.instance.block.items()
+        if PER_PROCESS_LIMIT.match(key) and isinstance(value, int) and not isinstance(value, bool) and value > 0
+    )
+    return min(limits, default=None)
 
 
 def bind_shards(
@@ -100,12 +134,14 @@ def bind_shards(
     return SharedSet(plans, tuple(member for _, member in chosen), listeners)
 
 
-def start_shard(shared: SharedSet, index: int, handover: Handover, spawner: Spawner, log: Path) -> StartedShard:
-    """Fork the process of one shard. The sockets stay the caller's."""
+def start_shard(
+    shared: SharedSet, index: int, handover: Handover, spawner: Spawner, log: Path, variables: Mapping[str, str]
+) -> StartedServer:
+    """Fork the process of one shard. The sockets stay the caller's; `variables` are added to its environment."""
     venv = base_venv()
     shard = Shard(index, len(shared.listeners), shared.members)
     wanted = server_environment(shared.plans[0].name, PARENT_DIR, venv, handover)
-    wanted |= {SHARD_ENV: shard.as_text(), _WORKERS_ENV: str(shard.count)}
+    wanted |= {SHARD_ENV: shard.as_text(), _WORKERS_ENV: str(shard.count), **variables}
     changed, unset = changes(spawner.environment, wanted, MARKER_PREFIX)
     ready, ready_end = os.pipe()
     log_end = open_log(log)
@@ -124,7 +160,8 @@ def start_shard(shared: SharedSet, index: int, handover: Handover, spawner: Spaw
         roles=roles,
     )
     try:
-        return StartedShard(spawner.spawn(request, [log_end, ready_end, *listeners]), ready)
+        process = spawner.spawn(request, [log_end, ready_end, *listeners])
+        return StartedServer(process, Start("fork"), ready)
     except BaseException:
         os.close(ready)
         raise
@@ -151,15 +188,18 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _member(plan: ServerPlan, venv: Venv, facts: PreloadFacts) -> ShardMember | None:
-    is_bare = venv.kind != "foreign" and not venv.provides
-    if not is_bare or (plan.instance.block.get("num_workers") or 1) > 1:
-        return None
-    if how_to_start(plan, venv, facts, None).mode != "fork":
-        return None
+def _member(plan: ServerPlan, venv: Venv, facts: PreloadFacts) -> ShardMember | str:
+    """What a shard is told of a server that may be in one; else why it may not."""
+    start = how_to_start(plan, venv, facts, None)
+    if start.mode != "fork":
+        return f"keeps its own ({start.reason})"
+    if venv.provides:
+        return f"keeps its own (its venv has its own {min(venv.provides)})"
+    if (workers := plan.instance.block.get("num_workers") or 1) > 1:
+        return f"asks for {workers} workers"
     served = shared_class(plan.directory, plan.entrypoint)
     if served is None:
-        return None
+        return f"({plan.component}) doesn't declare that it may share one"
     stem = plan.entrypoint.relative_to(plan.directory).with_suffix("").parts
     module = ".".join([plan.instance.server_type, plan.instance.implementation, *stem])
     return ShardMember(plan.name, str(plan.entrypoint), module, served)

@@ -56,6 +56,11 @@ class ServerProcess:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    @property
+    def was_lost(self) -> bool:
+        """Whether it ended because whoever starts processes did."""
+        return bool(self._words)
+
     def end_with(self, returncode: int, words: str = "") -> None:
         """Record how it ended, in `words` where the code alone would mislead; the first record stands."""
         with self._signalling:

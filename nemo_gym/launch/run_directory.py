@@ -18,10 +18,12 @@ from nemo_gym.launch.errors import LaunchError, RunNotFoundError
 from nemo_gym.launch.linux import process_start
 from nemo_gym.launch.run_files import (
     CONFIG_FILE_NAME,
+    FOLDERS,
     LOGS_FOLDER_NAME,
     RUN_FILE_NAME,
     foreign_entries,
     remove_run_files,
+    write_private_text,
 )
 
 
@@ -78,10 +80,12 @@ class RunDirectory:
         try:
             remove_run_files(path)
             create_private_directory(path)
-            (path / LOGS_FOLDER_NAME).mkdir(mode=0o700, exist_ok=True)
+            for folder in FOLDERS:
+                (path / folder).mkdir(mode=0o700, exist_ok=True)
             write_token(path)
         except (OSError, ConfigError) as error:
             reason = getattr(error, "strerror", None) or error
+            remove_run_files(path)  # what a full disk left unfinished
             raise LaunchError(
                 f"The run's folder {path} can't be made ({reason}): set {RUN_DIR_ENV} to a folder of your own."
             ) from error
@@ -110,7 +114,7 @@ class RunDirectory:
             {name: str(path) for name, path in logs.items()},
         )
         temporary = self.path / f".{RUN_FILE_NAME}.{os.getpid()}"
-        temporary.write_text(json.dumps({**info.__dict__, "directory": str(self.path)}), encoding="utf-8")
+        write_private_text(temporary, json.dumps({**info.__dict__, "directory": str(self.path)}))
         temporary.replace(self.path / RUN_FILE_NAME)
         return info
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
-from nemo_gym.config.handover import TOKEN_FILE_NAME
+from nemo_gym.config.handover import COLLECTORS_FOLDER_NAME, TABLES_FOLDER_NAME, TOKEN_FILE_NAME
 
 RUN_FILE_NAME = "run.json"
 CONFIG_FILE_NAME = "config.json"
 LOGS_FOLDER_NAME = "logs"
 LAUNCHER_LOG_NAME = "launcher.log"
+CONTROL_SOCKET_NAME = "control.sock"
+PRIVATE = 0o600
 
-_FILES = (TOKEN_FILE_NAME, CONFIG_FILE_NAME, LAUNCHER_LOG_NAME, RUN_FILE_NAME)
+_FILES = (TOKEN_FILE_NAME, CONFIG_FILE_NAME, LAUNCHER_LOG_NAME, RUN_FILE_NAME, CONTROL_SOCKET_NAME)
+FOLDERS = (LOGS_FOLDER_NAME, TABLES_FOLDER_NAME, COLLECTORS_FOLDER_NAME)
+
+
+def write_private_text(path: Path, text: str) -> None:
+    """Write a file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def foreign_entries(directory: Path) -> list[str]:
     """What a folder holds that no run put there."""
-    own = {*_FILES, LOGS_FOLDER_NAME}
+    own = {*_FILES, *FOLDERS}
     try:
         return sorted(
             entry.name
@@ -31,7 +41,8 @@ def foreign_entries(directory: Path) -> list[str]:
 
 def remove_run_files(directory: Path) -> None:
     """Remove a run's files and, when nothing else is in it, the folder."""
-    shutil.rmtree(directory / LOGS_FOLDER_NAME, ignore_errors=True)
+    for folder in FOLDERS:
+        shutil.rmtree(directory / folder, ignore_errors=True)
     for name in _FILES:
         for path in (directory / name, *directory.glob(f".{name}.*")):
             with contextlib.suppress(OSError):

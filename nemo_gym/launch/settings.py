@@ -19,12 +19,14 @@ from nemo_gym.config.keys import (
     NEMO_GYM_LOG_DIR_KEY_NAME,
     PORT_RANGE_HIGH_KEY_NAME,
     PORT_RANGE_LOW_KEY_NAME,
+    SERVER_RESTARTS_KEY_NAME,
     SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME,
     UV_CACHE_DIR_KEY_NAME,
     UV_LOCK_TIMEOUT_SECONDS_KEY_NAME,
 )
-from nemo_gym.config.placement import Placement
+from nemo_gym.config.placement import Mode, Placement
 from nemo_gym.launch.sockets import PortRange
+from nemo_gym.serve.stages import stage_seconds
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 
@@ -42,11 +44,18 @@ class LaunchSettings:
     log_dir: Path | None
     uv_variables: dict[str, str]
     placement: Placement = field(default_factory=Placement)
+    restarts: int = 0
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> LaunchSettings:
-        """Raises ConfigError for a value that isn't what its key needs."""
+    def from_config(
+        cls, config: Mapping[str, Any], *, placement: Mode = "process", restarts: int = 0
+    ) -> LaunchSettings:
+        """`placement` and `restarts` are what holds where the config says nothing.
+
+        Raises ConfigError for a value that isn't what its key needs.
+        """
         head = config.get(HEAD_SERVER_KEY_NAME) or {}
+        stage_seconds(config)  # read by the servers, refused here
         spinup = _seconds(config, SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME)
         log_dir = config.get(NEMO_GYM_LOG_DIR_KEY_NAME)
         return cls(
@@ -61,7 +70,8 @@ class LaunchSettings:
             endpoint_seconds=max(0.0, _seconds(config, MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME)),
             log_dir=Path(str(log_dir)).expanduser().absolute() if log_dir else None,
             uv_variables=_uv_variables(config),
-            placement=Placement.from_config(config),
+            placement=Placement.from_config(config, placement),
+            restarts=_restarts(config, restarts),
         )
 
 
@@ -75,6 +85,18 @@ def _seconds(config: Mapping[str, Any], key: str) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{key} is {value!r}: it must be a number of seconds, as in +{key}=600.") from None
+
+
+def _restarts(config: Mapping[str, Any], default: int) -> int:
+    value = config.get(SERVER_RESTARTS_KEY_NAME)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(
+            f"{SERVER_RESTARTS_KEY_NAME} is {value!r}: it must be how often a server that ends by itself may be "
+            f"started again within ten minutes, as in +{SERVER_RESTARTS_KEY_NAME}=3 (0: the run ends with it)."
+        )
+    return value
 
 
 def _uv_variables(config: Mapping[str, Any]) -> dict[str, str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from nemo_gym.launch.environment import Handover, changes, server_environment, why_no_fork
 from nemo_gym.launch.logs import open_log
@@ -27,10 +29,20 @@ class StartedServer:
 
 
 def start_server(
-    plan: ServerPlan, venv: Venv, handover: Handover, spawner: Spawner, *, log: Path, bound: socket.socket | None
+    plan: ServerPlan,
+    venv: Venv,
+    handover: Handover,
+    spawner: Spawner,
+    *,
+    log: Path,
+    bound: socket.socket | None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> StartedServer:
-    """Start it on a bound socket, or on none when it only has to be constructed. The socket stays the caller's."""
-    wanted = server_environment(plan.name, plan.directory, venv, handover)
+    """Start it on a bound socket, or on none when it only has to be constructed. The socket stays the caller's.
+
+    `variables` are added to its environment.
+    """
+    wanted = {**server_environment(plan.name, plan.directory, venv, handover), **variables}
     changed, unset = changes(spawner.environment, wanted, MARKER_PREFIX)
     start = how_to_start(plan, venv, spawner.facts(), why_no_fork(changed, unset))
     ready, ready_end = os.pipe() if bound is not None else (None, None)

@@ -26,6 +26,8 @@ class Supervisor:
         self._earlier = {name: length(path) for name, path in logs.items()}
         self._redact = redact
         self._deaths: list[ServerProcess] = []
+        self._reasons: dict[int, str] = {}
+        self._take_over: Callable[[ServerProcess], bool] | None = None
         self._changed = threading.Condition()
         self._stopping = False
         self.wakeup, self._wakeup_end = os.pipe()
@@ -36,10 +38,26 @@ class Supervisor:
 
     def note_death(self, process: ServerProcess) -> None:
         """For the spawner, which knows first."""
+        if self._take_over is None or self._stopping or not self._take_over(process):
+            self.give_up(process)
+
+    def hand_over(self, take_over: Callable[[ServerProcess], bool]) -> None:
+        """From now on a death is `take_over`'s to handle; where that is False, and before, it ends the run."""
+        self._take_over = take_over
+
+    def give_up(self, process: ServerProcess, why: str = "") -> None:
+        """The run has to end because of a death; `why` goes with what is said about it."""
         with self._changed:
+            self._reasons[process.pid] = why
             self._deaths.append(process)
             self._changed.notify_all()
         self._wake()
+
+    def replaces(self, key: str) -> None:
+        """Another process is about to take a dead one's place: what the log holds by now isn't its own."""
+        path = self.logs.get(key)
+        if path is not None:
+            self._earlier[key] = length(path)
 
     def expect_deaths(self) -> None:
         """From now on servers end because we want them to."""
@@ -55,7 +73,8 @@ class Supervisor:
         with self._changed:
             culprit = self._deaths[0] if self._deaths and not self._stopping else None
         if culprit is not None:
-            raise ServerFailedError(self.describe(culprit))
+            why = self._reasons.get(culprit.pid, "")
+            raise ServerFailedError("\n".join(filter(None, [self.describe(culprit), why])))
 
     def describe(self, process: ServerProcess) -> str:
         log = self.logs.get(process.name)

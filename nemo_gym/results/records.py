@@ -78,9 +78,10 @@ def numbers_in(fields: Record) -> dict[str, int | float]:
     """The numbers directly in `fields`, except under names that begin with `_`."""
     numbers: dict[str, int | float] = {}
     for name, value in fields.items():
-        if type(value) in _NO_NUMBERS or name[:1] == "_":
+        kind = type(value)
+        if kind in _NO_NUMBERS or name[:1] == "_":
             continue
-        if type(value) is float and -_LARGEST <= value <= _LARGEST:
+        if (kind is float or kind is int) and -_LARGEST <= value <= _LARGEST:
             numbers[name] = value
         elif (number := as_number(name, value)) is not None:
             numbers[name] = number

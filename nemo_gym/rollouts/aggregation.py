@@ -13,6 +13,7 @@ from typing import IO, Any
 import orjson
 
 from nemo_gym.config.keys import AGENT_REF_KEY_NAME, RESPONSE_KEY_NAME, RESPONSES_CREATE_PARAMS_KEY_NAME
+from nemo_gym.config.notices import warn
 from nemo_gym.results.labels import label_runs
 from nemo_gym.rollouts.dispatch import RolloutClient
 from nemo_gym.rollouts.errors import OutputError, RolloutError, RoutingError
@@ -109,14 +110,18 @@ async def aggregate(
 
 def _group(records: Iterable[Mapping[str, Any]], topology: Topology) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
+    nobodys = 0
     for record in records:
         server = server_of_record(record, topology)
         if server is None:
+            nobodys += 1
             continue
         group = groups.setdefault(server, _Group())
         agent = agent_of(record)
         group.agents.update([agent] if agent else [])
         group.add(_metric_fields(record))
+    if nobodys:
+        warn(f"{nobodys} records name no server whose metrics they could be part of: they are left out of the metrics.")
     return groups
 
 

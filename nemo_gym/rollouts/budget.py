@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from bisect import insort
@@ -87,6 +88,10 @@ class Budget:
         self._margin = margin
         self._tracker = tracker
         self._now = now
+
+    def seconds_left(self) -> float:
+        """What is left before the deadline, at least 0; infinite without one."""
+        return math.inf if self._deadline is None else max(0.0, self._deadline - self._now())
 
     def is_spent(self) -> bool:
         """True when the deadline has passed or the next rollout would probably not end before it."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from nemo_gym.config.notices import notify
+from nemo_gym.config.notices import notify, warn
+from nemo_gym.rollouts.admission import Admission
 from nemo_gym.rollouts.aggregation import aggregate, server_of_record
 from nemo_gym.rollouts.budget import Budget, DispatchLatencyTracker
 from nemo_gym.rollouts.completion import CompletionIterator
+from nemo_gym.rollouts.coverage import BoundaryOf, Tally, boundary_by
 from nemo_gym.rollouts.dispatch import (
     IN_PLACE,
     Dispatcher,
@@ -23,7 +24,8 @@ from nemo_gym.rollouts.dispatch import (
     RolloutClient,
 )
 from nemo_gym.rollouts.errors import NothingMeasuredError
-from nemo_gym.rollouts.journal import Books
+from nemo_gym.rollouts.identity import Identity
+from nemo_gym.rollouts.journal import DRAINED, Books
 from nemo_gym.rollouts.materialise import Planner, PlanOptions, SourceRow
 from nemo_gym.rollouts.migration import migrate_invalid_judge_main_rows
 from nemo_gym.rollouts.options import RolloutCollectionConfig
@@ -35,13 +37,16 @@ from nemo_gym.rollouts.records import key_of
 from nemo_gym.rollouts.resume import (
     ResumeOptions,
     check_identity,
+    earlier_identity,
     missing_for_resume,
     read_state,
+    repairs,
     rows_left,
 )
 from nemo_gym.rollouts.routing import Router
 from nemo_gym.rollouts.rows import Row, objects
 from nemo_gym.rollouts.scoring import ScoredRecords, ZeroOptions
+from nemo_gym.rollouts.summary import Summary
 from nemo_gym.rollouts.token_delivery import token_delivery
 from nemo_gym.rollouts.topology import Topology
 
@@ -63,6 +68,9 @@ class Work:
     left: int
     rows: Iterable[Row]
     header: Mapping[str, Any]
+    tally: Tally
+    repairs: Iterable[Mapping[str, Any]] = ()
+    resumed_anyway: list[str] = field(default_factory=list)
     earlier: list[Result] = field(default_factory=list)
 
 
@@ -70,8 +78,7 @@ class Work:
 class Collection:
     """Runs the rows of one result set.
 
-    `rows` gives the input on a fresh run; `fallback_agent` the agent of rows that name none. `identity` is what the
-    journal says this is a run of.
+    `rows` gives the input on a fresh run; `fallback_agent` the agent of rows that name none.
     """
 
     config: RolloutCollectionConfig
@@ -80,7 +87,6 @@ class Collection:
     fallback_agent: Callable[[], str | None] | None = None
     enrich: Enrich | None = None
     retries: Retries = IN_PLACE
-    identity: Mapping[str, Any] = field(default_factory=dict)
     before_dispatch: Callable[[Row], None] | None = None
 
     async def run(self) -> list[Result]:
@@ -92,8 +98,12 @@ class Collection:
         results = self.config.result_set
         with results.locked():
             work = self._resumed() or self._fresh()
-            collected = await self._collect(work)
-            await self._score(collected.drained)
+            summary = Summary(results, work.tally.retried, work.resumed_anyway)
+            try:
+                collected = await self._collect(work)
+                await self._score(collected.drained, summary)
+            finally:
+                summary.tell(work.tally.coverage())
         return sorted([*work.earlier, *collected.results], key=lambda result: key_of(result) or (-1, -1))
 
     def _resumed(self) -> Work | None:
@@ -103,15 +113,24 @@ class Collection:
         if missing := missing_for_resume(results):
             notify(f"Nothing to resume: {' and '.join(map(str, missing))} not there. Starting anew.")
             return None
-        check_identity(results)
-        if config.retry_invalid_judge_responses:
-            migrate_invalid_judge_main_rows(results.output)
+        identity = Identity.of_run(config, self.servers.global_config)
+        found = check_identity(results, identity, anyway=config.resume_anyway)
+        before = earlier_identity(results)
+        moved = migrate_invalid_judge_main_rows(results.output) if config.retry_invalid_judge_responses else 0
         options = ResumeOptions(config.retry_terminal_timeouts, config.dispatch_longest_first)
-        state = read_state(results, options)
+        state = read_state(results, options, self._boundary_of)
         print(state.summary())
-        rows = rows_left(results.materialized, state, options)
-        earlier = list(objects(results.output)) if config.retain_results_in_memory else []
-        return Work(state.planned, state.left, rows, {"resumed": True, "planned": state.planned}, earlier)
+        header = {"resumed": True, "planned": state.planned, "rewritten": moved > 0, "resumed_anyway": found}
+        return Work(
+            state.planned,
+            len(state.left),
+            rows_left(results.materialized, state, options),
+            header | {"identity": (identity if before is None else identity.with_plan_of(before)).as_entry()},
+            state.tally(),
+            repairs(results, state),
+            [*state.history.resumed_anyway, *found],
+            list(objects(results.output)) if config.retain_results_in_memory else [],
+        )
 
     def _fresh(self) -> Work:
         config, results = self.config, self.config.result_set
@@ -127,16 +146,25 @@ class Collection:
                     "--overwrite deletes them.)"
                 )
             results.delete()
-        header = {"resumed": False, "input": config.input_jsonl_fpath, "planned": plan.rollouts, "plan": plan.digest}
-        return Work(plan.rollouts, plan.rollouts, objects(results.materialized), header)
+        identity = Identity.of_run(config, self.servers.global_config)
+        header = {
+            "resumed": False,
+            "input": config.input_jsonl_fpath,
+            "planned": plan.rollouts,
+            "plan": plan.digest,
+            "identity": identity.as_entry(),
+        }
+        return Work(plan.rollouts, plan.rollouts, objects(results.materialized), header, Tally(plan.rollouts))
 
     async def _collect(self, work: Work) -> Recorder:
         config, results = self.config, self.config.result_set
         tracker = DispatchLatencyTracker()
         async with Books(results.output, results.failures, results.journal) as books:
-            books.opened({"run": uuid.uuid4().hex, **work.header, "identity": dict(self.identity)})
+            books.opened({"run": uuid.uuid4().hex, **work.header})
+            for entry in work.repairs:
+                books.repaired(entry)
             with CollectionProgress(total=work.planned, done=work.planned - work.left) as progress:
-                collected = Recorder(config, books, progress, self.enrich)
+                collected = Recorder(config, books, progress, self.enrich, work.tally, self._boundary_of)
                 dispatcher = self._dispatcher(tracker, collected)
                 tokens = token_delivery(self.servers.global_config, books, collected.prepare)
                 iterator = CompletionIterator(
@@ -155,10 +183,14 @@ class Collection:
                     raise
                 finally:
                     await iterator.aclose()
-            books.closed("done")
+            books.closed(DRAINED if collected.drained else "done")
         if config.dispatch_budget_s is not None:
             notify(tracker.summary())
         return collected
+
+    @cached_property
+    def _boundary_of(self) -> BoundaryOf:
+        return boundary_by(Topology(self.servers.global_config))
 
     def _announced(self, rows: Iterable[Row]) -> Iterable[Row]:
         """The rows, each made known when its turn has come."""
@@ -169,12 +201,13 @@ class Collection:
 
     def _dispatcher(self, tracker: DispatchLatencyTracker, collected: Recorder) -> Dispatcher:
         config = self.config
-        in_flight = config.num_samples_in_parallel
+        admission = Admission(config.num_samples_in_parallel, say=collected.say)
+        collected.show(admission.shown)
         return Dispatcher(
             client=self.servers.client,
             raise_for_status=self.servers.raise_for_status,
             server_of=Router(self.servers.global_config).server_of,
-            admission=nullcontext() if in_flight is None else asyncio.Semaphore(in_flight),
+            admission=admission,
             listener=collected,
             budget=Budget(config.dispatch_budget_s, config.drain_margin_s, tracker),
             tracker=tracker,
@@ -184,15 +217,17 @@ class Collection:
             client_of=client_of_rows(self.servers.client, self.servers.global_config),
         )
 
-    async def _score(self, drained: int) -> None:
+    async def _score(self, drained: int, summary: Summary) -> None:
         config, results = self.config, self.config.result_set
         zeros = ZeroOptions(
             frozenset(config.count_failure_classes_as_zero),
             config.count_missing_rollouts_as_zero and not config.disable_aggregation,
         )
         topology = Topology(self.servers.global_config)
-        records = ScoredRecords([results], zeros, partial(server_of_record, topology=topology))
+        records = ScoredRecords([results], zeros, partial(server_of_record, topology=topology), self._boundary_of)
         coverage = records.coverage
+        if records.duplicates.within:
+            warn(f"{records.duplicates}. All of them are scored.")
         if coverage.expected and not coverage.scored:
             raise _nothing_measured(coverage.failures, drained, results.failures)
         metrics: Path | None = None
@@ -210,6 +245,7 @@ class Collection:
             print(f"Aggregate metrics: {metrics}")
         if (report := coverage.report()) is not None:
             print(report)
+        summary.tell(records.books, duplicates=records.duplicates.within)
         config.check_completion(expected=coverage.expected, results=coverage.measured)
 
 

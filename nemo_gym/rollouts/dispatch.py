@@ -20,9 +20,18 @@ from nemo_gym.config.keys import (
     ROLLOUT_INDEX_KEY_NAME,
     TASK_INDEX_KEY_NAME,
 )
+from nemo_gym.rollouts.admission import Admission
 from nemo_gym.rollouts.budget import Budget, DispatchLatencyTracker
 from nemo_gym.rollouts.errors import ReplyError
-from nemo_gym.rollouts.failures import failure_row, http_status_of, is_request_failure, rule_for
+from nemo_gym.rollouts.failures import (
+    failure_class_of,
+    failure_row,
+    http_status_of,
+    is_request_failure,
+    pressure_behind,
+    rule_for,
+)
+from nemo_gym.rollouts.in_flight import Entry, InFlight
 from nemo_gym.rollouts.keys import (
     NG_DISPATCH_DRAINED_KEY,
     NG_FAILURE_CLASS_KEY,
@@ -34,6 +43,7 @@ from nemo_gym.rollouts.pinning import ClientOf
 from nemo_gym.rollouts.records import episode_record, episode_request, is_episode_reply
 from nemo_gym.rollouts.rows import Row
 from nemo_gym.schema.episodes import is_materialized_task_row
+from nemo_gym.schema.pressure import pressure_in
 from nemo_gym.serve.deadline import deadline, seconds_left
 
 Result = dict[str, Any]
@@ -130,24 +140,33 @@ class Dispatcher:
     """What a rollout may take, its retries included; every server that works for it is told."""
     client_of: ClientOf | None = None
     """Where a row's client isn't simply `client`."""
+    in_flight: InFlight = field(default_factory=InFlight)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.admission, Admission):
+            self.in_flight.admission = self.admission
 
     async def run(self, row: Row) -> CompletedRollout:
         """The outcome of one row."""
         server, server_type = self.server_of(row)
-        async with self.admission:
-            if self.budget.is_spent():
-                self.tracker.record_drained()
-                return CompletedRollout(row, _drained_result(), None, server, server_type)
-            self.listener.dispatched(row)
-            with deadline(self.rollout_seconds):
-                completed = await self._run_with_retries(row, server)
+        with self.in_flight.entry(row, server) as entry:
+            async with self.admission:
+                if self.budget.is_spent():
+                    self.tracker.record_drained()
+                    self.in_flight.ended("drained")
+                    return CompletedRollout(row, _drained_result(), None, server, server_type)
+                self.listener.dispatched(row)
+                with deadline(self.rollout_seconds):
+                    completed = await self._run_with_retries(row, server, entry)
+        self.in_flight.ended("done" if failure_class_of(completed.result) is None else "failed")
         if completed.rollout_latency_ms is not None:
             self.tracker.record(completed.rollout_latency_ms / 1000)
         return replace(completed, environment_server=server, environment_server_type=server_type)
 
-    async def _run_with_retries(self, row: Row, server: str) -> CompletedRollout:
+    async def _run_with_retries(self, row: Row, server: str, entry: Entry) -> CompletedRollout:
         body, number, waited = row, 0, 0.0
         while True:
+            entry.enter("running")
             started = time.monotonic()
             try:
                 result = await self._request(body, server)
@@ -155,31 +174,53 @@ class Dispatcher:
             except Exception as error:
                 failure = failure_row(error) if is_request_failure(error) else None
                 number += 1
-                delay = self.retries.delay(number, waited) if _is_worth_a_retry(failure) else None
+                delay = self.retries.delay(number, waited) if _is_worth_a_retry(failure, number) else None
                 if delay is None or failure is None or delay >= (seconds_left() or math.inf):
                     self.listener.failed(row, server, error)
                     if failure is None or not self.failures_as_rows:
+                        self.in_flight.ended("failed")
                         raise
                     return CompletedRollout(row, failure, None, sent=body)
             self.listener.retried(row, number, delay, failure)
+            self.in_flight.retrying(entry)
             await self.retries.sleep(delay)
             waited += delay
             body = with_own_capture_id(row, number)
+            entry.rollout_id = body[ROLLOUT_ID_KEY_NAME]
 
     async def _request(self, row: Row, server: str) -> Result:
         is_episode = is_materialized_task_row(row)
         body = episode_request(row) if is_episode else row
         client: RolloutClient = self.client if self.client_of is None else self.client_of(row)
         response: RunResponse = await client.post(server_name=server, url_path="/run", json=body)
-        await self.raise_for_status(response)
+        try:
+            await self.raise_for_status(response)
+        except Exception as error:
+            self._note_pressure(response, error)
+            raise
+        self._note_pressure(response)
         reply = orjson.loads(await response.read())
         if not isinstance(reply, dict):
             raise ReplyError(f"{server} answered /run with something that is not an object.")
         return episode_record(reply) if is_episode and is_episode_reply(reply) else reply
 
+    def _note_pressure(self, response: RunResponse, error: Exception | None = None) -> None:
+        """Have the admission hear whether a provider had enough while a reply was made."""
+        if not isinstance(self.admission, Admission):
+            return
+        headers = getattr(response, "headers", None)
+        told = None if headers is None else pressure_in(headers)
+        if error is not None and (behind := pressure_behind(error)) is not None:
+            told = max(told or 0.0, behind)
+        if told is None:
+            self.admission.eased()
+        else:
+            self.admission.pressed(min(told, self.budget.seconds_left()))
 
-def _is_worth_a_retry(failure: Result | None) -> bool:
-    return failure is not None and rule_for(failure[NG_FAILURE_CLASS_KEY]).retried
+
+def _is_worth_a_retry(failure: Result | None, number: int) -> bool:
+    rule = None if failure is None else rule_for(failure[NG_FAILURE_CLASS_KEY])
+    return rule is not None and rule.retried and (rule.most is None or number <= rule.most)
 
 
 def with_own_capture_id(row: Row, number: int) -> Row:

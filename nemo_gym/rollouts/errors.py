@@ -22,6 +22,14 @@ class OutputError(RolloutError):
     """Results can't be written where they should go."""
 
 
+class ResumeRefusedError(RolloutError):
+    """Results can't be gone on with: they were made by another config, model, input or code."""
+
+
+class ShardsRefusedError(RolloutError):
+    """Result files don't belong together, or hold the same rollout twice."""
+
+
 class ServersUnavailableError(RolloutError):
     """The servers a collection needs don't answer."""
 

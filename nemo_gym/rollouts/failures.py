@@ -16,7 +16,7 @@ from nemo_gym.rollouts.keys import (
     NG_FAILURE_TYPE_KEY,
     NG_TERMINAL_KEY,
 )
-from nemo_gym.schema.failure_kinds import TRANSPORT_TIMEOUT
+from nemo_gym.schema.failure_kinds import PROVIDER_UNAVAILABLE, TRANSPORT_TIMEOUT
 
 AGENT_REQUEST_FAILED_FAILURE_CLASS = "agent_request_failed"
 AGENT_RUN_ERROR_FAILURE_CLASS = "agent_run_error"
@@ -33,6 +33,9 @@ NO_RESULT_FAILURE_CLASSES = frozenset(
 """Nothing ran to completion: there is no trace to read back and no number to average."""
 
 _BUSY_STATUSES = frozenset({429, 502, 503, 504})
+_PRESSED_STATUSES = frozenset({429, 503, 529})
+"""A peer that answers these would answer again if it were asked less."""
+_DOWN_STATUSES = _PRESSED_STATUSES | {502, 504, 520}
 _BODY_CHARACTERS = 2000
 _BODY_BYTES = 8000
 
@@ -49,6 +52,8 @@ class FailureRule:
     boundary: Boundary
     retried: bool = False
     terminal: bool = False
+    most: int | None = None
+    """How often it is retried at most, where that is less than is usual."""
 
 
 FAILURE_RULES: Mapping[str, FailureRule] = {
@@ -57,7 +62,7 @@ FAILURE_RULES: Mapping[str, FailureRule] = {
     ENVIRONMENT_SERVER_FAILURE_CLASS: FailureRule("environment"),
     "transport_unreachable": FailureRule("transport", retried=True),
     "transport_peer_drop": FailureRule("transport", retried=True),
-    "transport_timeout": FailureRule("transport", retried=True),
+    "transport_timeout": FailureRule("transport", retried=True, most=1),
     "transport_local_resource": FailureRule("transport", retried=True),
     "agent_timeout": FailureRule("agent"),
     "agent_command_not_allowed": FailureRule("agent", terminal=True),
@@ -65,10 +70,10 @@ FAILURE_RULES: Mapping[str, FailureRule] = {
     "judge_unparseable": FailureRule("verifier"),
     "judge_invalid": FailureRule("verifier"),
     "verifier_error": FailureRule("verifier"),
-    "provider_unavailable": FailureRule("provider"),
+    "provider_unavailable": FailureRule("provider", retried=True),
     "provider_quota_exhausted": FailureRule("provider"),
     "provider_oom_killed": FailureRule("provider"),
-    "session_lost": FailureRule("session"),
+    "session_lost": FailureRule("session", retried=True),
     "session_expired": FailureRule("session"),
     "session_release_failed": FailureRule("session"),
     "cancelled": FailureRule("collector"),
@@ -134,8 +139,29 @@ def _class_of(error: BaseException, status: int | None) -> str:
         return ENVIRONMENT_SERVER_FAILURE_CLASS
     if _ran_out_of_time(error, status):
         return TRANSPORT_TIMEOUT
+    if (origin := _class_at_origin(_cause_of(error))) is not None:
+        return origin
     answered = status is not None and status not in _BUSY_STATUSES
     return AGENT_RUN_ERROR_FAILURE_CLASS if answered else AGENT_REQUEST_FAILED_FAILURE_CLASS
+
+
+def _class_at_origin(cause: Mapping[str, Any] | None) -> str | None:
+    """The kind of what began behind the server that answered: it says what can be done about it."""
+    if cause is None:
+        return None
+    if cause.get("kind") in FAILURE_RULES:
+        return str(cause["kind"])
+    return PROVIDER_UNAVAILABLE if cause.get("status") in _DOWN_STATUSES else None
+
+
+def pressure_behind(error: BaseException) -> float | None:
+    """For how many seconds a failed request's peer, or one behind it, wants to be left alone; None if nobody does."""
+    from nemo_gym.schema.backend_answers import retry_after_seconds
+
+    cause = _cause_of(error) or {}
+    if http_status_of(error) in _PRESSED_STATUSES or cause.get("status") in _PRESSED_STATUSES:
+        return retry_after_seconds(getattr(error, "headers", None)) or 0.0
+    return None
 
 
 def _ran_out_of_time(error: BaseException, status: int | None) -> bool:

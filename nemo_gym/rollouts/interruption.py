@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from nemo_gym.config.secrets import MASK, hide_secrets_in_overrides
 from nemo_gym.rollouts.errors import ServersLostError, StoppedError, TerminatedError
+from nemo_gym.rollouts.journal import DRAINED, last_state
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.watching import Watch, loss_during
 from nemo_gym.serve.garbage import relax_collection
@@ -29,7 +30,11 @@ _SECRET_FLAG = "--model-api-key"
 _BY_NAME = "env:"
 _STAND_IN = "env:POLICY_API_KEY"
 _REFERENCE = re.compile(r"\$\{oc\.env:\w+\}")
-_RESUME_TOKENS = ("--resume", "+resume_from_cache=true", "++resume_from_cache=true")
+_RESUME_TOKENS = (
+    "--resume",
+    "--resume-anyway",
+    *(f"{plus}{key}=true" for plus in ("+", "++") for key in ("resume_from_cache", "resume_anyway")),
+)
 _OVERWRITE_TOKENS = ("--overwrite", "+overwrite=true", "++overwrite=true")
 _OUTPUT_MARKS = ("--output", "-o", "output_jsonl_fpath=", "+output_jsonl_fpath=", "++output_jsonl_fpath=")
 
@@ -39,23 +44,27 @@ def run_until_signal(
 ) -> T:
     """Run a collection in a loop of its own.
 
-    SIGINT and SIGTERM cancel it; once it has closed its books, StoppedError or TerminatedError says what is saved and
-    the command that goes on. What `watch` raises ends it likewise, as ServersLostError. A second signal is the system's
-    to handle, unless it comes at once. `argv` are the arguments of this run of `gym`.
+    SIGINT, SIGTERM and SIGHUP cancel it; once it has closed its books, StoppedError (SIGINT) or TerminatedError says
+    what is saved and the command that goes on. A dispatch budget that was spent ends in TerminatedError too. What
+    `watch` raises ends it likewise, as ServersLostError. A second signal is the system's to handle, unless it comes at
+    once. `argv` are the arguments of this run of `gym`.
     """
     received: list[signal.Signals] = []
     try:
         relax_collection()
-        return asyncio.run(_cancelled_by_signals(collection, received, results, watch))
+        collected = asyncio.run(_cancelled_by_signals(collection, received, results, watch))
     except _Loss as loss:
         raise ServersLostError(f"{loss}\n{_farewell(results, argv)}") from None
     except asyncio.CancelledError:
         if not received:
             raise
-        ended = TerminatedError if received[0] is signal.SIGTERM else StoppedError
+        ended = StoppedError if received[0] is signal.SIGINT else TerminatedError
         raise ended(_farewell(results, argv)) from None
     finally:
         collection.close()  # a signal may have come before it began
+    if last_state(results.journal) == DRAINED:
+        raise TerminatedError(_farewell(results, argv))
+    return collected
 
 
 class _Loss(Exception):
@@ -88,7 +97,7 @@ def _handled(received: list[signal.Signals], task: asyncio.Future[Any]) -> Itera
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _stop_signals()}
 
     def restore(wrapped: Callable[[Handler], Handler] = lambda handler: handler) -> None:
         for number, handler in before.items():
@@ -106,6 +115,12 @@ def _handled(received: list[signal.Signals], task: asyncio.Future[Any]) -> Itera
         yield
     finally:
         restore()
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """A HUP that is ignored was so by `nohup`, which wants the run to go on."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
 
 def _later(handler: Handler, since: float) -> Handler:

@@ -3,7 +3,8 @@
 `<output>.journal` holds JSON lines. An `attempt` is written before a rollout is dispatched, a `done` when its outcome
 is on file, a `retry` for every failure that was tried again in place. A `done` entry carries what a reader needs to
 list and find records without opening them: `offset` is where the record begins, in the main file when the rollout was
-measured, in the failures file when it failed. Nothing but the collector writes here.
+measured, in the failures file when it failed; `length` and `hash` say what is there. A record whose `done` is missing
+was written just before its process died: whoever resumes adds the entry. Nothing but the collector writes here.
 """
 
 from __future__ import annotations
@@ -11,26 +12,34 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from nemo_gym.rollouts.coverage import Retried
 from nemo_gym.rollouts.errors import OutputError
-from nemo_gym.rollouts.keyset import RolloutKey
+from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 
 FORMAT = 1
 SYNC_SECONDS = 1.0
+DRAINED = "drained"
+"""The state of a run whose dispatch budget was spent before every row was started."""
+
+_RUN, _END = b'{"kind":"run"', b'{"kind":"end"'
+_TAIL_BYTES = 1 << 16
+_ALWAYS_NOTED = ("task", "repeat", "attempt", "outcome", "failure_class", "reward", "seconds")
 
 Outcome: TypeAlias = Literal["measured", "failed", "dropped", "drained"]
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How one dispatched rollout ended."""
+    """How one dispatched rollout ended, after so many retries in place; `index` are fields about its record."""
 
     task: int | None
     repeat: int | None
@@ -39,6 +48,15 @@ class Completion:
     failure_class: str | None = None
     reward: float | None = None
     seconds: float | None = None
+    boundary: str | None = None
+    retries: int = 0
+    index: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self) -> dict[str, Any]:
+        """Its fields in the journal: the last three only where they say something."""
+        always = {name: getattr(self, name) for name in _ALWAYS_NOTED}
+        extra = {"boundary": self.boundary, "retries": self.retries}
+        return always | {name: value for name, value in extra.items() if value} | dict(self.index)
 
 
 class AppendFile:
@@ -72,7 +90,10 @@ class AppendFile:
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            raise OutputError(f"{self.path} could not be brought to the disk ({error.strerror}).") from error
+            raise OutputError(
+                f"{self.path} could not be brought to the disk ({error.strerror}). Nothing more is written: when the "
+                "disk is well again, run the same command with --resume."
+            ) from error
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -89,6 +110,7 @@ class Books:
         self._failures = AppendFile(failures)
         self._journal = AppendFile(journal)
         self._dirty = False
+        self._broken: OutputError | None = None
         self._closing = asyncio.Event()
         self._syncing: asyncio.Task[None] | None = None
 
@@ -128,12 +150,22 @@ class Books:
 
     def record(self, completion: Completion, line: bytes | None) -> int | None:
         """Append the record, if there is one, then note the outcome; returns the offset the record begins at."""
-        offset = None
-        if line is not None:
-            file = self._output if completion.outcome == "measured" else self._failures
-            offset = file.append(line)
-        self._note({"kind": "done", **asdict(completion), "offset": offset})
+        self._raise_what_broke()
+        if line is None:
+            self._note({"kind": "done", **completion.entry(), "offset": None})
+            return None
+        file = self._output if completion.outcome == "measured" else self._failures
+        offset = file.append(line)
+        self._note(done_entry(completion, line, offset))
         return offset
+
+    def repeated(self, completion: Completion) -> None:
+        """Note a second result of a rollout that is measured already; it is kept nowhere."""
+        self._note({"kind": "duplicate", **completion.entry()})
+
+    def repaired(self, entry: Mapping[str, Any]) -> None:
+        """Note an outcome whose record an earlier process wrote without living to say so."""
+        self._note({**entry, "repaired": True})
 
     async def synced(self) -> None:
         """Wait until all that was written is on the disk. Raises OutputError when it can't be brought there."""
@@ -144,6 +176,7 @@ class Books:
         return (self._output, self._failures, self._journal)
 
     def _note(self, entry: Mapping[str, Any]) -> None:
+        self._raise_what_broke()
         self._journal.append(orjson.dumps(entry))
         self._dirty = True
 
@@ -156,32 +189,113 @@ class Books:
                 await asyncio.to_thread(self._sync)
 
     def _sync(self) -> None:
-        for file in self._files:
-            file.sync()
+        """What couldn't be brought to the disk once may be lost, though a second try succeed: nothing more is taken."""
+        self._raise_what_broke()
+        try:
+            for file in self._files:
+                file.sync()
+        except OutputError as error:
+            self._broken = error
+            raise
+
+    def _raise_what_broke(self) -> None:
+        if self._broken is not None:
+            raise OutputError(str(self._broken))
 
 
 def _now() -> float:
     return round(time.time(), 3)
 
 
-def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of a journal in order; lines that are not whole are skipped, and so is a missing file."""
+def done_entry(completion: Completion, line: bytes, offset: int) -> dict[str, Any]:
+    """The entry of an outcome whose record is on file."""
+    digest = blake2b(line, digest_size=8).hexdigest()
+    return {"kind": "done", **completion.entry(), "offset": offset, "length": len(line) + 1, "hash": digest}
+
+
+def read_journal(path: Path, damaged: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
+    """The entries of a journal in order; none without a file. Lines that can't be read are skipped.
+
+    `damaged` is told the number of each of them.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                entry = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                entry = None
+            if isinstance(entry, dict):
+                yield entry
+            elif damaged is not None and line.strip():
+                damaged(number)
+
+
+def run_entries(path: Path) -> list[dict[str, Any]]:
+    """The entries that begin runs, in order; the others aren't looked at."""
+    found: list[dict[str, Any]] = []
     with suppress(FileNotFoundError), path.open("rb") as lines:
         for line in lines:
-            with suppress(orjson.JSONDecodeError):
-                yield orjson.loads(line)
+            if line.startswith(_RUN):
+                with suppress(orjson.JSONDecodeError):
+                    found.append(orjson.loads(line))
+    return found
+
+
+def last_state(path: Path) -> str | None:
+    """How the last run that the journal knows ended, None when it doesn't say."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        for line in reversed(file.read().splitlines()):
+            if line.startswith(_END):
+                with suppress(orjson.JSONDecodeError):
+                    return str(orjson.loads(line).get("state"))
+    return None
 
 
 def unfinished_attempts(path: Path) -> dict[RolloutKey, int]:
     """Rollouts whose last dispatches have no outcome on file, with how many there were."""
-    open_attempts: dict[RolloutKey, int] = {}
+    history = History()
     for entry in read_journal(path):
-        task, repeat = entry.get("task"), entry.get("repeat")
-        if not isinstance(task, int) or not isinstance(repeat, int):
-            continue
-        key = (task, repeat)
-        if entry.get("kind") == "attempt":
-            open_attempts[key] = open_attempts.get(key, 0) + 1
-        elif entry.get("kind") == "done":
-            open_attempts.pop(key, None)
-    return open_attempts
+        history.add(entry)
+    return history.unfinished
+
+
+class History:
+    """What a journal says about the rollouts of a set, entry by entry."""
+
+    def __init__(self) -> None:
+        self.unfinished: dict[RolloutKey, int] = {}
+        self.retries: dict[RolloutKey, int] = {}
+        """Retries in place of rollouts whose outcome isn't noted."""
+        self.measured = RolloutKeys()
+        self.failures: dict[RolloutKey, int] = {}
+        self.resumed_anyway: list[str] = []
+        self.retried = Retried()
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        kind = entry.get("kind")
+        if kind == "run":
+            self.resumed_anyway += map(str, entry.get("resumed_anyway") or ())
+            return
+        key = entry.get("task"), entry.get("repeat")
+        if type(key[0]) is not int or type(key[1]) is not int:
+            return
+        if kind == "attempt":
+            self.unfinished[key] = self.unfinished.get(key, 0) + 1  # type: ignore[index, arg-type]
+            if self.retries:
+                self.retries.pop(key, None)  # type: ignore[arg-type]
+        elif kind == "done":
+            self.unfinished.pop(key, None)  # type: ignore[arg-type]
+            if self.retries:
+                self.retries.pop(key, None)  # type: ignore[arg-type]
+            self._end(key, entry)  # type: ignore[arg-type]
+        elif kind == "retry":
+            self.retries[key] = int(entry.get("retry") or 0)  # type: ignore[index]
+
+    def _end(self, key: RolloutKey, entry: Mapping[str, Any]) -> None:
+        outcome = entry.get("outcome")
+        if outcome == "measured":
+            if self.measured.add(key):
+                self.retried.add(entry.get("reward"), tries=1 + entry.get("attempt", 0) + entry.get("retries", 0))
+        elif outcome == "failed":
+            self.failures[key] = self.failures.get(key, 0) + 1

@@ -24,10 +24,20 @@ class RolloutKeys:
 
     def add(self, key: RolloutKey) -> bool:
         """Whether the key is new."""
-        if key in self:
-            return False
         task, repeat = key
         block = (repeat, task >> _BITS)
-        self._blocks[block] = self._blocks.get(block, 0) | 1 << (task & _MASK)
+        bits, bit = self._blocks.get(block, 0), 1 << (task & _MASK)
+        if bits & bit:
+            return False
+        self._blocks[block] = bits | bit
         self._count += 1
+        return True
+
+    def discard(self, key: RolloutKey) -> bool:
+        """Whether the key was there."""
+        if key not in self:
+            return False
+        task, repeat = key
+        self._blocks[repeat, task >> _BITS] ^= 1 << (task & _MASK)
+        self._count -= 1
         return True

@@ -147,7 +147,10 @@ class Planner:
             taskset = row[TASK_ID_KEY].get(TASKSET_KEY)
             server = options.server_routes.get(taskset) if isinstance(taskset, str) and taskset else None
             if server is None:
-                raise RoutingError(f"{place}: environment_server_routes has no server for the task set {taskset!r}.")
+                raise RoutingError(
+                    f"{place}: environment_server_routes has no server for the task set {taskset!r}. With --no-serve "
+                    "too they are this command's own, not those of the running servers: pass their --config again."
+                )
             return server
         if options.routing_mode == "taskset":
             raise RoutingError(

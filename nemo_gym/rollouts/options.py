@@ -88,7 +88,10 @@ class SharedRolloutCollectionConfig(_FromGlobalConfig, UploadRolloutsConfigMixin
         if self.environment_routing_mode == "legacy" and not self.environment_server_name:
             raise ValueError("environment_routing_mode=legacy needs environment_server_name")
         if self.environment_routing_mode == "taskset" and not self.environment_server_routes:
-            raise ValueError("environment_routing_mode=taskset needs environment_server_routes")
+            raise ValueError(
+                "environment_routing_mode=taskset needs environment_server_routes; with --no-serve too they are this "
+                "command's own, not those of the running servers: pass their --config again"
+            )
         return self
 
     @property
@@ -120,6 +123,9 @@ class RolloutCollectionConfig(SharedRolloutCollectionConfig):
     num_repeats_add_seed: bool = Field(default=False, description="Give each repeat its number as sampling seed.")
     interleave_repeats: bool = Field(default=False, description="Run every row once before any row again.")
     resume_from_cache: bool = Field(default=False, description="Go on with the results that are there.")
+    resume_anyway: bool = Field(
+        default=False, description="Go on although config, model, input or code differ; the books say that it was so."
+    )
     overwrite: bool = Field(default=False, description="Delete the results that are there.")
     prompt_config: str | None = Field(default=None, description="Prompt templates for rows without an input.")
     skills: SkillsConfig | None = Field(default=None, description="Skill folder given to the agents.")
@@ -176,6 +182,8 @@ class RolloutCollectionConfig(SharedRolloutCollectionConfig):
 
     @model_validator(mode="after")
     def _validate_existing_results(self) -> Self:
+        if self.resume_anyway and not self.resume_from_cache:
+            self.resume_from_cache = True
         if self.overwrite and self.resume_from_cache:
             raise ValueError("overwrite and resume_from_cache exclude each other")
         return self
@@ -249,6 +257,10 @@ class RolloutAggregationConfig(_FromGlobalConfig):
     input_glob: str = Field(description="Result files, comma separated globs.")
     output_jsonl_fpath: str = Field(description="File the merged records are written to.")
     merge_shards: bool = Field(default=True, description="Write the merged file.")
+    merge_anyway: bool = Field(
+        default=False, description="Merge files of differing runs, or with rollouts that several of them hold."
+    )
+    require_complete: bool = Field(default=False, description="Fail when a rollout is not measured.")
     count_failure_classes_as_zero: list[str] = Field(
         default_factory=list, description="Failure classes whose rollouts count with reward 0."
     )

@@ -17,6 +17,7 @@ _DERIVED = (
     "_failures.jsonl",
     "_materialized_inputs.jsonl",
     "_aggregate_metrics.json",
+    "_coverage.json",
     "_reward_profiling.jsonl",
     "_agent_metrics.json",
     "_repeat_level_metrics.json",
@@ -43,6 +44,11 @@ class ResultSet:
     @property
     def aggregate_metrics(self) -> Path:
         return self._beside("_aggregate_metrics.json")
+
+    @property
+    def coverage(self) -> Path:
+        """The coverage line as data."""
+        return self._beside("_coverage.json")
 
     @property
     def journal(self) -> Path:
@@ -94,12 +100,20 @@ class ResultSet:
             path.unlink(missing_ok=True)
 
     def move_aside(self) -> Path:
-        """Give every file of the set the next free number as suffix; returns the main file's new name."""
+        """Give every file of the set the next free number as suffix; returns the main file's new name.
+
+        The main file goes last: a set that was half moved when the process died is still seen, and moved on.
+        """
         number = next(n for n in count(1) if not any(_numbered(path, n).exists() for path in self.members))
-        for path in self.members:
+        for path in reversed(self.members):
             if path.exists():
                 path.rename(_numbered(path, number))
         return _numbered(self.output, number)
+
+    def check_free(self) -> None:
+        """Raise OutputError when another run is writing the set."""
+        with self.locked():
+            pass
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -147,6 +161,6 @@ def _is_still(lock: Path, descriptor: int) -> bool:
 
 def dated_output(results_dir: Path, name: str, now: datetime) -> Path:
     """A file for a run that named none: `results/mcqa-20261130-093000.jsonl`; the first free one."""
-    stem = f"{name}-{now:%Y%m%d-%H%M%S}"
+    stem = f"{name.replace('/', '_')}-{now:%Y%m%d-%H%M%S}"
     names = (stem if n == 1 else f"{stem}-{n}" for n in count(1))
     return next(path for path in (results_dir / f"{candidate}.jsonl" for candidate in names) if not path.exists())

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.keys import RESULTS_DIR_KEY_NAME
-from nemo_gym.config.notices import notify
+from nemo_gym.config.notices import notify, quietly, warn
+from nemo_gym.config.placement import Placement, placed_shards
 from nemo_gym.config.roots import RESULTS_DIR
+from nemo_gym.rollouts.identity import Identity
 from nemo_gym.rollouts.options import EvalRunConfig
 from nemo_gym.rollouts.outputs import ResultSet, dated_output
-from nemo_gym.rollouts.resume import missing_for_resume
+from nemo_gym.rollouts.resume import check_identity, missing_for_resume
 from nemo_gym.rollouts.rows import read_rows
 from nemo_gym.rollouts.sources import RowFile, RowSource, choose_rows
 from nemo_gym.rollouts.topology import Topology
+from nemo_gym.serve.limits import check_open_files
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,11 +40,14 @@ def prepare(config: EvalRunConfig, global_config: DictConfig | Mapping[str, Any]
     bounds = {"num_samples_in_parallel": ROLLOUTS_IN_FLIGHT, "retain_results_in_memory": False}
     unset = {name: value for name, value in bounds.items() if name not in config.model_fields_set}
     settled = {"output_jsonl_fpath": str(output), **unset}
+    _check_open_files(config.num_samples_in_parallel or ROLLOUTS_IN_FLIGHT, global_config)
     if config.resume_from_cache and not missing_for_resume(results):
-        results.check_writable()
+        results.check_free()
+        with quietly():  # it is done again, and told, once the servers are there
+            check_identity(results, Identity.of_run(config, global_config), anyway=config.resume_anyway)
         return config.model_copy(update=settled)
     source = choose_rows(global_config, config.input_jsonl_fpath or None, config.split, config.agent_name)
-    results.check_writable()
+    results.check_free()
     if source.notice:
         notify(source.notice)
     files = _collated(source, config, global_config, results) if source.needs_collation else source.files
@@ -50,6 +56,13 @@ def prepare(config: EvalRunConfig, global_config: DictConfig | Mapping[str, Any]
     if not config.output_jsonl_fpath:
         notify(f"No --output given: writing to {output}.")
     return config.with_rows(files, **settled)
+
+
+def _check_open_files(in_flight: int, global_config: Mapping[Any, Any]) -> None:
+    """Raises OpenFilesError when so many rollouts can't be in flight, and warns when servers may run short."""
+    shards = len(placed_shards(global_config)) or Placement.from_config(global_config, "auto").shards
+    if problem := check_open_files(in_flight, server_processes=shards):
+        warn(problem)
 
 
 def _dated(config: EvalRunConfig, global_config: DictConfig | Mapping[str, Any]) -> Path:

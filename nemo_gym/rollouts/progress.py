@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
@@ -55,6 +56,7 @@ class CollectionProgress:
             mininterval=0.1 if self._is_terminal else _SECONDS_BETWEEN_LINES_OF_A_LOG,
         )
         self._counts = {"failed": 0, "retried": 0, "not started": 0}
+        self._ending: Callable[[], str] = str
 
     def __enter__(self) -> CollectionProgress:
         return self
@@ -64,14 +66,24 @@ class CollectionProgress:
     ) -> None:
         self._bar.close()
 
+    def show(self, ending: Callable[[], str]) -> None:
+        """Have the line end with what this returns, as long as rollouts are left."""
+        self._ending = ending
+        self._bar.set_postfix_str(self._postfix(self._bar.n))
+
     def advanced(self) -> None:
+        self._bar.set_postfix_str(self._postfix(self._bar.n + 1), refresh=False)
         self._bar.update(1)
 
     def counted(self, what: str) -> None:
         """Add one to a count at the end of the line."""
         self._counts[what] += 1
-        shown = ", ".join(f"{name}={count}" for name, count in self._counts.items() if count)
-        self._bar.set_postfix_str(shown, refresh=False)
+        self._bar.set_postfix_str(self._postfix(self._bar.n), refresh=False)
+
+    def _postfix(self, done: float) -> str:
+        counts = (f"{name}={count}" for name, count in self._counts.items() if count)
+        ending = "" if self._bar.total and done >= self._bar.total else self._ending()
+        return ", ".join(filter(None, (*counts, ending)))
 
     def notice(self, text: str | None) -> None:
         """Print a line above the live one."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 
 from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME, TASK_INDEX_KEY_NAME
+from nemo_gym.rollouts.coverage import BoundaryOf, Tally
 from nemo_gym.rollouts.dispatch import CompletedRollout, Result, failure_notice
 from nemo_gym.rollouts.failures import describe, failure_class_of
-from nemo_gym.rollouts.journal import Books, Completion
+from nemo_gym.rollouts.indexing import index_fields
+from nemo_gym.rollouts.journal import Books, Completion, Outcome
 from nemo_gym.rollouts.keys import NG_DISPATCH_DRAINED_KEY, NG_FAILURE_CLASS_KEY, NG_NO_PERSIST_KEY
 from nemo_gym.rollouts.options import RolloutCollectionConfig
 from nemo_gym.rollouts.progress import CollectionProgress, NoticeLimit
@@ -25,10 +27,19 @@ class Recorder:
     """Takes what comes of each row: on file, in the books, on the screen and, where asked, in memory."""
 
     def __init__(
-        self, config: RolloutCollectionConfig, books: Books, progress: CollectionProgress, enrich: Enrich | None
+        self,
+        config: RolloutCollectionConfig,
+        books: Books,
+        progress: CollectionProgress,
+        enrich: Enrich | None,
+        tally: Tally,
+        boundary_of: BoundaryOf,
     ) -> None:
         self.results: list[Result] = []
         self.drained = 0
+        self._tally = tally
+        self._boundary_of = boundary_of
+        self._tries_again: dict[tuple[int | None, int | None], int] = {}
         self._retains = config.retain_results_in_memory
         self._aborts = not config.keeps_failures_as_rows
         self._books = books
@@ -51,12 +62,48 @@ class Recorder:
     def take(self, completed: CompletedRollout) -> None:
         self.prepare(completed)
         result = completed.result
-        completion = _completion(completed)
+        completion = self._completion(completed)
+        if completion.outcome == "measured" and self._is_repeated(completion):
+            return
         keeps_record = completion.outcome in ("measured", "failed")
         self._books.record(completion, record_line(result) if keeps_record else None)
+        self._count(completion)
         if self._retains:
             self.results.append(result)
         self._show(completion, result)
+
+    def _completion(self, completed: CompletedRollout) -> Completion:
+        completion = _completion(completed)
+        retries = self._tries_again.pop((completion.task, completion.repeat), 0)
+        if completion.outcome not in ("measured", "failed"):
+            return replace(completion, retries=retries)
+        boundary = None if completion.outcome == "measured" else self._boundary_of(completed.result)
+        return replace(completion, retries=retries, boundary=boundary, index=index_fields(completed.result))
+
+    def _is_repeated(self, completion: Completion) -> bool:
+        """Whether the rollout is measured already; then its second result is only noted."""
+        key = _key(completion)
+        if key is None or key not in self._tally.measured:
+            return False
+        self._books.repeated(completion)
+        self._progress.notice(f"Rollout {key[0]}-{key[1]} is measured already: a second result of it is not kept.")
+        return True
+
+    def _count(self, completion: Completion) -> None:
+        key = _key(completion)
+        if key is not None and completion.outcome == "measured":
+            self._tally.measure(key)
+            self._tally.retried.add(completion.reward, tries=1 + completion.attempt + completion.retries)
+        elif key is not None and completion.outcome == "failed":
+            self._tally.fail(key, (completion.boundary or "environment", completion.failure_class or "unknown"))
+
+    def say(self, text: str) -> None:
+        """Tell the person at the terminal something about the run as a whole."""
+        self._progress.notice(text)
+
+    def show(self, what: Callable[[], str]) -> None:
+        """Have the progress line end with what this returns."""
+        self._progress.show(what)
 
     def dispatched(self, row: Row) -> None:
         self._books.attempt(*_indices(row))
@@ -64,6 +111,7 @@ class Recorder:
     def retried(self, row: Row, number: int, delay: float, failure: Result) -> None:
         task, repeat, _ = _indices(row)
         self._books.retry(task, repeat, number, failure)
+        self._tries_again[task, repeat] = number
         self._progress.counted("retried")
         why = f"{failure[NG_FAILURE_CLASS_KEY]}: {describe(failure)}"
         self._progress.notice(
@@ -106,8 +154,13 @@ def _completion(completed: CompletedRollout) -> Completion:
     )
     if not result.get(NG_NO_PERSIST_KEY):
         return completion
-    outcome = "drained" if result.get(NG_DISPATCH_DRAINED_KEY) else "dropped"
-    return Completion(**{**asdict(completion), "outcome": outcome})
+    outcome: Outcome = "drained" if result.get(NG_DISPATCH_DRAINED_KEY) else "dropped"
+    return replace(completion, outcome=outcome)
+
+
+def _key(completion: Completion) -> tuple[int, int] | None:
+    task, repeat = completion.task, completion.repeat
+    return None if task is None or repeat is None else (task, repeat)
 
 
 def _indices(row: Row) -> tuple[int | None, int | None, int]:

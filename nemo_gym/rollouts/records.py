@@ -55,6 +55,9 @@ def index_in(fields: Mapping[str, Any], key: str) -> int | None:
 
 def key_of(fields: Mapping[str, Any]) -> tuple[int, int] | None:
     """(task, repeat) of a row or record, None when it lacks one."""
+    task, repeat = fields.get(TASK_INDEX_KEY_NAME), fields.get(ROLLOUT_INDEX_KEY_NAME)
+    if type(task) is int and type(repeat) is int:
+        return task, repeat
     task, repeat = index_in(fields, TASK_INDEX_KEY_NAME), index_in(fields, ROLLOUT_INDEX_KEY_NAME)
     return None if task is None or repeat is None else (task, repeat)
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME
-from nemo_gym.config.notices import warn
-from nemo_gym.rollouts.failures import is_terminal_failure
-from nemo_gym.rollouts.journal import read_journal, unfinished_attempts
+from nemo_gym.config.notices import notify, warn
+from nemo_gym.rollouts.coverage import BoundaryOf, Failure, Tally
+from nemo_gym.rollouts.errors import ResumeRefusedError
+from nemo_gym.rollouts.failures import failure_class_of, is_terminal_failure, rule_for
+from nemo_gym.rollouts.identity import Identity, differences, listed
+from nemo_gym.rollouts.indexing import index_fields
+from nemo_gym.rollouts.journal import Completion, History, done_entry, read_journal, run_entries
 from nemo_gym.rollouts.keys import REUSE_CACHED_DELIVERABLE_KEY
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 from nemo_gym.rollouts.outputs import ResultSet
-from nemo_gym.rollouts.records import key_of, observed_elapsed
-from nemo_gym.rollouts.rows import Row, object_at, objects, objects_at
+from nemo_gym.rollouts.records import index_in, key_of, observed_elapsed, reward_of
+from nemo_gym.rollouts.rows import Row, loads_jsonl_line, object_at, objects_at
 from nemo_gym.rollouts.tail import repair_tail
 
 MAX_ROLLOUT_ATTEMPTS_ENV = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
@@ -37,6 +42,7 @@ class FailedRollout:
 
     attempts: int = 0
     is_terminal: bool = False
+    failure: Failure = ("environment", "unknown")
     reuses_deliverable: bool = False
     seconds: float | None = None
 
@@ -46,11 +52,23 @@ class ResumeState:
     """The books of a result set, read back."""
 
     planned: int = 0
-    left: int = 0
+    left: array[int] = field(default_factory=lambda: array("Q"))
+    """Where the rows still to be run begin in the plan, in its order."""
     measured: RolloutKeys = field(default_factory=RolloutKeys)
     failed: dict[RolloutKey, FailedRollout] = field(default_factory=dict)
     unknown: dict[RolloutKey, int] = field(default_factory=dict)
     max_attempts: int = DEFAULT_MAX_ROLLOUT_ATTEMPTS
+    history: History = field(default_factory=History)
+    unnoted: list[tuple[Path, int]] = field(default_factory=list)
+    """Records that the journal doesn't know: their file, and where they begin in it."""
+
+    def tally(self) -> Tally:
+        """The books as they stand."""
+        tally = Tally(self.planned)
+        tally.measured, tally.retried = self.measured, self.history.retried
+        for key, found in self.failed.items():
+            tally.fail(key, found.failure)
+        return tally
 
     def is_left(self, key: RolloutKey | None) -> bool:
         """Whether a planned rollout is to be dispatched."""
@@ -71,7 +89,7 @@ class ResumeState:
         return (
             f"Resuming: {self.planned} planned, {len(self.measured)} measured, {attempts} failed attempts of "
             f"{len(unmeasured)} rollouts ({terminal} not to be retried, {spent} out of attempts), {unknown} cut off "
-            f"with no result, {self.left} to run."
+            f"with no result, {len(self.left)} to run."
         )
 
 
@@ -95,48 +113,129 @@ def missing_for_resume(results: ResultSet) -> list[Path]:
     return [path for path in (results.materialized, results.output) if not path.exists()]
 
 
-def read_state(results: ResultSet, options: ResumeOptions) -> ResumeState:
+def read_state(results: ResultSet, options: ResumeOptions, boundary_of: BoundaryOf | None = None) -> ResumeState:
     """Repair torn last lines, saying so, and read what the set holds.
 
-    Raises RowError for a line in the middle of a file that can't be read.
+    Raises RowError for a line in the middle of a file of records or of the plan that can't be read. The journal is
+    only told about: the records are what counts.
     """
     for path in (results.output, results.failures, results.journal):
         if path.exists() and (dropped := repair_tail(path)):
             warn(f"Dropped a truncated final line ({dropped} bytes) of {path}.")
-    state = ResumeState(max_attempts=get_max_rollout_attempts(), unknown=unfinished_attempts(results.journal))
-    for record in objects(results.output):
+    history = _history(results)
+    state = ResumeState(max_attempts=get_max_rollout_attempts(), unknown=history.unfinished, history=history)
+    for offset, record in objects_at(results.output):
         if (key := key_of(record)) is not None:
             state.measured.add(key)
-    for record in objects(results.failures):
-        if (key := key_of(record)) is not None:
-            _note_failure(state.failed.setdefault(key, FailedRollout()), record, options)
-    for row in objects(results.materialized):
-        state.planned += 1
-        state.left += state.is_left(key_of(row))
+            if key not in history.measured:
+                state.unnoted.append((results.output, offset))
+                tries = 1 + (index_in(record, ATTEMPT_INDEX_KEY_NAME) or 0) + history.retries.get(key, 0)
+                history.retried.add(reward_of(record), tries=tries)
+    _read_failures(results, state, options, boundary_of)
+    seen = RolloutKeys()
+    for offset, row in objects_at(results.materialized):
+        key = key_of(row)
+        if key is None or seen.add(key):
+            state.planned += 1
+            if state.is_left(key):
+                state.left.append(offset)
     return state
+
+
+def _history(results: ResultSet) -> History:
+    history = History()
+    damaged: list[int] = []
+    for entry in read_journal(results.journal, damaged.append):
+        history.add(entry)
+    if damaged:
+        warn(f"{results.journal} has lines that can't be read (the first is line {damaged[0]}): they are skipped.")
+    return history
+
+
+def _read_failures(
+    results: ResultSet, state: ResumeState, options: ResumeOptions, boundary_of: BoundaryOf | None
+) -> None:
+    for offset, record in objects_at(results.failures):
+        if (key := key_of(record)) is None:
+            continue
+        found = state.failed.setdefault(key, FailedRollout())
+        _note_failure(found, record, options)
+        failure_class = failure_class_of(record) or "unknown"
+        boundary = rule_for(failure_class).boundary if boundary_of is None else boundary_of(record)
+        found.failure = (boundary, failure_class)
+        if found.attempts > state.history.failures.get(key, 0):
+            state.unnoted.append((results.failures, offset))
+
+
+def repairs(results: ResultSet, state: ResumeState) -> Iterator[Mapping[str, Any]]:
+    """The entries that the journal lacks: a process died between writing a record and saying so."""
+    for path, offset in state.unnoted:
+        with path.open("rb") as file:
+            file.seek(offset)
+            line = file.readline().rstrip(b"\n")
+        record = loads_jsonl_line(line, path, 0)
+        key = key_of(record)
+        if key is not None:
+            yield done_entry(_completion_of(key, record, state, measured=path == results.output), line, offset)
+
+
+def _completion_of(key: RolloutKey, record: Mapping[str, Any], state: ResumeState, *, measured: bool) -> Completion:
+    failed = None if measured else state.failed.get(key)
+    return Completion(
+        *key,
+        index_in(record, ATTEMPT_INDEX_KEY_NAME) or 0,
+        "measured" if measured else "failed",
+        failure_class=failure_class_of(record),
+        reward=reward_of(record),
+        boundary=failed.failure[0] if failed is not None else None,
+        retries=state.history.retries.get(key, 0),
+        index=index_fields(record),
+    )
 
 
 def rows_left(plan: Path, state: ResumeState, options: ResumeOptions) -> Iterator[Row]:
     """The rows still to be run, with their attempt number, in plan order or (if asked) slow ones first."""
-    rows = _slow_first(plan, state) if options.longest_first else objects(plan)
-    for row in rows:
-        key = key_of(row)
-        if not state.is_left(key):
-            continue
-        failed = state.failed.get(key) if key is not None else None
-        if failed is not None:
-            row[ATTEMPT_INDEX_KEY_NAME] = failed.attempts
-            if failed.reuses_deliverable:
-                row[REUSE_CACHED_DELIVERABLE_KEY] = True
-        yield row
+    with plan.open("rb") as lines:
+        for offset in _slow_first(plan, state) if options.longest_first else state.left:
+            row = object_at(lines, offset, plan)
+            key = key_of(row)
+            failed = state.failed.get(key) if key is not None else None
+            if failed is not None:
+                row[ATTEMPT_INDEX_KEY_NAME] = failed.attempts
+                if failed.reuses_deliverable:
+                    row[REUSE_CACHED_DELIVERABLE_KEY] = True
+            yield row
 
 
-def check_identity(results: ResultSet) -> Mapping[str, Any]:
-    """What the run that is resumed was a run of, as its journal's first entry says; nothing for a foreign set.
+def check_identity(results: ResultSet, identity: Identity, *, anyway: bool = False) -> list[str]:
+    """What differs between the run that a set holds and one that wants to go on with it.
 
-    This is where a resume is refused when config, model, input or code differ.
+    Raises ResumeRefusedError naming the differences unless `anyway`; then they are told. A set that doesn't say what it
+    is a run of (from NeMo Gym 0.7, or cut together) is taken as it is, with a notice.
     """
-    return next((entry for entry in read_journal(results.journal) if entry.get("kind") == "run"), {})
+    earlier = earlier_identity(results)
+    if earlier is None:
+        notify(
+            f"{results.journal} doesn't say how {results.output} was made: it is gone on with as it is, each rollout "
+            "in it counting as measured."
+        )
+        return []
+    found = differences(earlier, identity)
+    if found and not anyway:
+        raise ResumeRefusedError(
+            f"{results.output} was made in another way than this run would go on:\n{listed(found)}\nChoose "
+            "--resume-anyway to go on in the new way (the books will say so), --overwrite to begin anew, or another "
+            "--output."
+        )
+    if found:
+        warn(f"Resuming although this differs from how {results.output} was begun:\n{listed(found)}")
+    return found
+
+
+def earlier_identity(results: ResultSet) -> Identity | None:
+    """What the last run of a set was a run of; None where nothing says so."""
+    entries = [entry for entry in run_entries(results.journal) if entry.get("identity")]
+    return Identity.of_entry(entries[-1]["identity"]) if entries else None
 
 
 def _note_failure(found: FailedRollout, record: Mapping[str, Any], options: ResumeOptions) -> None:
@@ -148,12 +247,15 @@ def _note_failure(found: FailedRollout, record: Mapping[str, Any], options: Resu
         found.seconds = max(found.seconds or 0.0, seconds)
 
 
-def _slow_first(plan: Path, state: ResumeState) -> Iterator[Row]:
+def _slow_first(plan: Path, state: ResumeState) -> Iterator[int]:
+    """Where the rows left begin in the plan: those known to be slow first, the slowest of them before the others."""
     durations = {key: found.seconds for key, found in state.failed.items() if found.seconds is not None}
-    known = [(durations[key], offset) for offset, row in objects_at(plan) if (key := key_of(row)) in durations]
+    known: list[tuple[float, int]] = []
     with plan.open("rb") as lines:
-        for _, offset in sorted(known, key=lambda entry: -entry[0]):
-            yield object_at(lines, offset, plan)
-    for row in objects(plan):
-        if key_of(row) not in durations:
-            yield row
+        for offset in state.left if durations else ():
+            key = key_of(object_at(lines, offset, plan))
+            if key in durations:
+                known.append((durations[key], offset))
+    yield from (offset for _, offset in sorted(known, key=lambda entry: -entry[0]))
+    slow = {offset for _, offset in known}
+    yield from (offset for offset in state.left if offset not in slow)

@@ -53,17 +53,25 @@ def _rows(path: Path) -> Iterator[InputRow]:
                 yield InputRow(path, number, text, loads_jsonl_line(text, path, number))
 
 
-def objects_at(path: Path) -> Iterator[tuple[int, Row]]:
+def objects_at(path: Path, end: int | None = None) -> Iterator[tuple[int, Row]]:
     """The objects of a JSON lines file that Gym wrote, with the offset each line begins at; none without the file.
 
-    Raises RowError naming the line that can't be read.
+    Lines that begin at `end` or later are left unread. Raises RowError naming the line that can't be read.
     """
     if not path.exists():
         return
     offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if line.strip():
+            if end is not None and offset >= end:
+                return
+            try:
+                value = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                value = None
+            if type(value) is dict:
+                yield offset, value
+            elif not line.isspace():
                 yield offset, loads_jsonl_line(line, path, number)
             offset += len(line)
 

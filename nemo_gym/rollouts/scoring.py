@@ -17,12 +17,14 @@ from nemo_gym.config.keys import (
     TASK_INDEX_KEY_NAME,
 )
 from nemo_gym.config.notices import warn
-from nemo_gym.rollouts.failures import failure_class_of
+from nemo_gym.rollouts.coverage import BoundaryOf, Coverage, Failure
+from nemo_gym.rollouts.failures import failure_class_of, rule_for
 from nemo_gym.rollouts.keys import MASK_SAMPLE_KEY, NG_ENVIRONMENT_SERVER_KEY, NG_FAILURE_PREFIX
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import key_of
 from nemo_gym.rollouts.rows import Row, object_at, objects, objects_at
+from nemo_gym.rollouts.tail import end_of_whole_lines
 
 GroupOf = Callable[[Mapping[str, Any]], str | None]
 
@@ -38,7 +40,7 @@ class ZeroOptions:
 
 
 @dataclass
-class Coverage:
+class ScoreCoverage:
     """How much of a plan the score is made of."""
 
     expected: int = 0
@@ -69,22 +71,40 @@ def _kinds(failures: Mapping[str, int]) -> str:
 class ScoredRecords:
     """Iterates the records of one or several result sets in (task, repeat) order, reading each when it is due.
 
-    `group_of` gives the server whose metrics a record belongs to.
+    `group_of` gives the server whose metrics a record belongs to, `boundary_of` where a failure happened. A torn last
+    line is left out, with a warning.
     """
 
-    def __init__(self, sets: Sequence[ResultSet], zeros: ZeroOptions, group_of: GroupOf) -> None:
+    def __init__(
+        self,
+        sets: Sequence[ResultSet],
+        zeros: ZeroOptions,
+        group_of: GroupOf,
+        boundary_of: BoundaryOf | None = None,
+    ) -> None:
         self._group_of = group_of
+        self._boundary_of = boundary_of or (lambda record: rule_for(failure_class_of(record) or "").boundary)
         self._paths = [results.output for results in sets]
+        self._ends = {path: _end_of(path) for results in sets for path in (results.output, results.failures)}
         self._tasks, self._repeats, self._files, self._offsets = (array("q") for _ in range(4))
         self._unkeyed: list[tuple[int, int]] = []
         self._added: list[Row] = []
-        self.coverage = Coverage()
+        self.coverage = ScoreCoverage()
+        self.books = Coverage()
+        self.duplicates = Duplicates(sets)
         names: dict[str | None, set[str]] = {}
         for index, results in enumerate(sets):
+            before = self.coverage.measured
             measured = self._index(index, results.output, names if zeros.failure_classes or zeros.missing else None)
-            self._add_unmeasured(results, measured, zeros)
+            self._add_unmeasured(results, measured, zeros, before)
         self._lend_dataset_fields(sets, names)
         self.coverage.imputed = len(self._added)
+        self.books.asked, self.books.measured = self.coverage.expected, self.coverage.measured
+
+    @property
+    def without_indices(self) -> int:
+        """Records that name no task or no repeat."""
+        return len(self._unkeyed)
 
     def __len__(self) -> int:
         return len(self._tasks) + len(self._unkeyed) + len(self._added)
@@ -103,7 +123,7 @@ class ScoredRecords:
 
     def _index(self, file: int, path: Path, names: dict[str | None, set[str]] | None) -> RolloutKeys:
         measured = RolloutKeys()
-        for offset, record in objects_at(path):
+        for offset, record in objects_at(path, self._ends[path]):
             key = key_of(record)
             if names is not None:
                 names.setdefault(self._group_of(record), set()).update(record)
@@ -112,7 +132,12 @@ class ScoredRecords:
                 self.coverage.measured += 1
                 continue
             self._append(key, file, offset)
-            self.coverage.measured += measured.add(key)
+            is_new = measured.add(key)
+            self.coverage.measured += is_new
+            if self.duplicates.compares_files:
+                self.duplicates.note(self._group_of(record), key, file)
+            elif not is_new:
+                self.duplicates.note_within(key, file)
         return measured
 
     def _append(self, key: RolloutKey, file: int, offset: int) -> None:
@@ -121,24 +146,36 @@ class ScoredRecords:
         ):
             column.append(value)
 
-    def _add_unmeasured(self, results: ResultSet, measured: RolloutKeys, zeros: ZeroOptions) -> None:
-        last_failures = _last_failures(results.failures, measured)
-        for record in last_failures.values():
-            name = failure_class_of(record) or "unknown"
-            if name in zeros.failure_classes:
-                self._added.append(_zeroed(record))
-            else:
-                self.coverage.failures[name] = self.coverage.failures.get(name, 0) + 1
+    def _add_unmeasured(self, results: ResultSet, measured: RolloutKeys, zeros: ZeroOptions, before: int) -> None:
+        """What a set lacks; `before` it, so many rollouts were measured."""
+        last_failures = self._last_failures(results.failures, measured)
+        counted = [offset for (_, name), offset in last_failures.values() if name in zeros.failure_classes]
+        for failure, _ in last_failures.values():
+            self.books.failures[failure] = self.books.failures.get(failure, 0) + 1
+            if failure[1] not in zeros.failure_classes:
+                self.coverage.failures[failure[1]] = self.coverage.failures.get(failure[1], 0) + 1
+        if counted:
+            with results.failures.open("rb") as file:
+                self._added += [_zeroed(object_at(file, offset, results.failures)) for offset in counted]
         if not results.materialized.exists():
             if zeros.missing:
                 warn(f"{results.materialized} is missing, so rollouts without a record can't be counted as zero.")
-            self.coverage.expected += len(measured) + len(last_failures)
+            self.coverage.expected += self.coverage.measured - before + len(last_failures)
             return
         for row in objects(results.materialized):
             self.coverage.expected += 1
             key = key_of(row)
             if zeros.missing and key is not None and key not in measured and key not in last_failures:
                 self._add_missing(row)
+
+    def _last_failures(self, path: Path, measured: RolloutKeys) -> dict[RolloutKey, tuple[Failure, int]]:
+        """The last failure of every rollout that was never measured, and where its record begins."""
+        last: dict[RolloutKey, tuple[Failure, int]] = {}
+        for offset, record in objects_at(path, self._ends[path]):
+            key = key_of(record)
+            if key is not None and key not in measured:
+                last[key] = (self._boundary_of(record), failure_class_of(record) or "unknown"), offset
+        return last
 
     def _add_missing(self, row: Row) -> None:
         if self._group_of(row) is None:
@@ -175,14 +212,43 @@ class ScoredRecords:
         yield from self._unkeyed
 
 
-def _last_failures(path: Path, measured: RolloutKeys) -> dict[RolloutKey, Row]:
-    """The last failure of every rollout that was never measured."""
-    last: dict[RolloutKey, Row] = {}
-    for record in objects(path):
-        key = key_of(record)
-        if key is not None and key not in measured:
-            last[key] = record
-    return last
+def _end_of(path: Path) -> int | None:
+    end = end_of_whole_lines(path)
+    if end is not None:
+        warn(f"The last line of {path} is torn and left out: its run was cut off, or goes on still.")
+    return end
+
+
+class Duplicates:
+    """Rollouts that are recorded more than once: in one file, or (for the same server) in several."""
+
+    def __init__(self, sets: Sequence[ResultSet]) -> None:
+        self.within = self.across = 0
+        self.compares_files = len(sets) > 1
+        self._paths = [results.output for results in sets]
+        self._seen: dict[str | None, dict[int, RolloutKeys]] = {}
+        self._example = ""
+
+    def note(self, group: str | None, key: RolloutKey, file: int) -> None:
+        """Take a record in; call it for all of a file before those of the next."""
+        by_file = self._seen.setdefault(group, {})
+        if not by_file.setdefault(file, RolloutKeys()).add(key):
+            self.note_within(key, file)
+            return
+        other = next((earlier for earlier, keys in by_file.items() if earlier != file and key in keys), None)
+        if other is not None:
+            self.across += 1
+            told = f"task {key[0]}, repeat {key[1]} is in {self._paths[other]} and {self._paths[file]}"
+            self._example = self._example if self.across > 1 else told
+
+    def note_within(self, key: RolloutKey, file: int) -> None:
+        self.within += 1
+        if not self._example:
+            self._example = f"task {key[0]}, repeat {key[1]} is in {self._paths[file]} twice"
+
+    def __str__(self) -> str:
+        count = self.within + self.across
+        return f"{count} {'record repeats' if count == 1 else 'records repeat'} a rollout: {self._example}"
 
 
 def _zeroed(record: Row) -> Row:

@@ -65,6 +65,9 @@ def _existing_directory(path: str) -> Path:
         raise SkillsError(f"The skills folder {root} does not exist: check `skills.path`.")
     if not root.is_dir():
         raise SkillsError(f"{root} is not a folder: `skills.path` must name a folder of skills.")
+    for entry in root.rglob("*"):
+        if entry.is_symlink() and not entry.resolve().is_relative_to(root.resolve()):
+            raise SkillsError(f"{entry} is a link that leads out of {root}: put the file itself there.")
     return root
 
 

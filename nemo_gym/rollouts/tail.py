@@ -17,17 +17,31 @@ def repair_tail(path: Path) -> int:
     A last line that only lacks its line end gets it.
     """
     with path.open("r+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        start = _after_last_newline(file, end)
-        if start == end:
+        start, last = _unended(file)
+        if not last:
             return 0
-        file.seek(start)
-        last = file.read(end - start)
         if _is_json(last):
             file.write(b"\n")
             return 0
         file.truncate(start)
-        return end - start
+        return len(last)
+
+
+def end_of_whole_lines(path: Path) -> int | None:
+    """Where a torn last line begins; None when there is no such line, or no file. The file stays as it is."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        start, last = _unended(file)
+    return start if last and not _is_json(last) else None
+
+
+def _unended(file: BinaryIO) -> tuple[int, bytes]:
+    """Where the text after the last line end begins, and that text; the file is left standing at its end."""
+    end = file.seek(0, os.SEEK_END)
+    start = _after_last_newline(file, end)
+    file.seek(start)
+    return start, file.read(end - start)
 
 
 def _after_last_newline(file: BinaryIO, end: int) -> int:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -24,18 +24,21 @@ _limits: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyn
 
 @dataclass(frozen=True)
 class Finished:
-    """What a program did; `return_code` is negative for a signal. `timed_out`: it was killed for taking too long."""
+    """What a program did; `return_code` is negative for a signal. `timed_out`: it was killed for taking too long;
+    `excess`: for writing too much."""
 
     stdout: bytes
     stderr: bytes
     return_code: int
     timed_out: bool = False
+    excess: bool = False
 
 
 @dataclass(frozen=True)
 class Program:
     """A program to run. `marker` (`NAME=value`, in `env`) finds what it started; `daemonizes`: it leaves one running
-    that keeps its output."""
+    that keeps its output; `ends_on_excess`: it is ended when it writes too much; `stdin_fd` is read instead of `stdin`;
+    `after_start` is called when it has its own copies of `pass_fds`."""
 
     argv: Sequence[str]
     cwd: str | Path | None = None
@@ -44,6 +47,10 @@ class Program:
     marker: str | None = None
     daemonizes: bool = False
     max_output_bytes: int = MAX_OUTPUT_BYTES
+    ends_on_excess: bool = False
+    stdin_fd: int | None = None
+    pass_fds: Sequence[int] = ()
+    after_start: Callable[[], None] | None = None
 
     async def run(self, timeout_s: float | None) -> Finished:
         """Run to the end or for `timeout_s` seconds, None meaning any time.
@@ -56,21 +63,41 @@ class Program:
                 *self.argv,
                 cwd=self.cwd,
                 env=self.env,
-                stdin=subprocess.DEVNULL if self.stdin is None else subprocess.PIPE,
+                stdin=self._stdin(),
                 stdout=stdout.sink,
                 stderr=stderr.sink,
                 start_new_session=True,
+                pass_fds=tuple(self.pass_fds),
             )
-            stdout.handed_over()
-            stderr.handed_over()
+            for handed_over in (stdout.handed_over, stderr.handed_over, self.after_start):
+                if handed_over is not None:
+                    handed_over()
             try:
-                timed_out = not await _ended_within(self._finish(process), timeout_s)
+                timed_out = not await _ended_within(self._finish_or_excess(process, stdout, stderr), timeout_s)
             finally:
                 if process.returncode is None:
                     kill_tree(process.pid, self.marker)
                     await _reaped(process)
             code = process.returncode if process.returncode is not None else -9
-            return Finished(await stdout.text(), await stderr.text(), code, timed_out)
+            texts = await stdout.text(), await stderr.text()
+            excess = self.ends_on_excess and (stdout.excess.is_set() or stderr.excess.is_set())
+            return Finished(*texts, code, timed_out, excess)
+
+    def _stdin(self) -> int:
+        if self.stdin_fd is not None:
+            return self.stdin_fd
+        return subprocess.DEVNULL if self.stdin is None else subprocess.PIPE
+
+    async def _finish_or_excess(self, process: asyncio.subprocess.Process, *outputs: _Output) -> None:
+        if not self.ends_on_excess:
+            return await self._finish(process)
+        waits = [asyncio.ensure_future(self._finish(process))]
+        waits += [asyncio.ensure_future(_event(output.excess)) for output in outputs]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _finish(self, process: asyncio.subprocess.Process) -> None:
         if process.stdin is not None:
@@ -94,6 +121,8 @@ class Program:
 
 
 class _Output(Protocol):
+    excess: asyncio.Event
+
     @property
     def sink(self) -> int: ...
 
@@ -107,7 +136,7 @@ class _Pipe(asyncio.Protocol):
 
     def __init__(self, limit: int) -> None:
         self._limit, self._kept, self._cut = limit, bytearray(), 0
-        self._ended = asyncio.Event()
+        self._ended, self.excess = asyncio.Event(), asyncio.Event()
         self._read_end, self.sink = os.pipe()
         self._is_ours = True
 
@@ -124,6 +153,8 @@ class _Pipe(asyncio.Protocol):
         kept = data[: self._limit - len(self._kept)]
         self._kept += kept
         self._cut += len(data) - len(kept)
+        if self._cut:
+            self.excess.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended.set()
@@ -140,6 +171,7 @@ class _File:
     """A file in a pipe's place, for output that a daemon goes on writing to."""
 
     def __enter__(self) -> _File:
+        self.excess = asyncio.Event()
         self._file: IO[bytes] = tempfile.TemporaryFile()
         return self
 
@@ -164,6 +196,10 @@ async def one_of(concurrency: int, kind: str) -> AsyncIterator[None]:
     limits = _limits.setdefault(asyncio.get_running_loop(), {})
     async with limits.setdefault((kind, concurrency), asyncio.Semaphore(concurrency)):
         yield
+
+
+async def _event(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _ended_within(awaitable: object, timeout_s: float | None) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from nemo_gym.schema.anthropic_messages import NeMoGymAnthropicMessage
-from nemo_gym.schema.errors import InvalidAnswer, UnsupportedInDialect, reading
+from nemo_gym.schema.errors import InvalidAnswer, InvalidContent, UnsupportedInDialect, reading
 from nemo_gym.schema.images import data_url
 from nemo_gym.schema.requests import NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.schema.response import NeMoGymResponse
@@ -15,6 +15,13 @@ from nemo_gym.schema.wire import plain
 _SAME_IN_BOTH = {"model": "model", "max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p"}
 _EMPTY_SCHEMA = {"type": "object", "properties": {}}
 _STOP_REASONS = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+
+
+def require_fields(anthropic_body: Mapping[str, Any]) -> None:
+    """Raises InvalidContent, worded as the Messages API words it, for a request that leaves out what it must say."""
+    for field in ("messages", "max_tokens"):
+        if anthropic_body.get(field) is None:
+            raise InvalidContent(f"{field}: Field required")
 
 
 class MessagesIngress:

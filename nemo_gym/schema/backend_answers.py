@@ -1,11 +1,16 @@
-"""What an HTTP error of a model backend means for the next try."""
+"""What a model backend answered: what an HTTP error means for the next try, and whether a 200 holds an answer."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from nemo_gym.schema.errors import InvalidAnswer
 
 RATE_LIMIT_ERROR_CODES = [429, 502, 503, 504, 520]
 RETRY_ERROR_CODES = [*RATE_LIMIT_ERROR_CODES, 404, 408, 500]
@@ -15,6 +20,34 @@ _INVALID_KEY_TEXTS = ("invalid api key", "incorrect api key")
 _SPENT_CODES = frozenset({"budget_exceeded", "insufficient_quota"})
 _OVERFLOW_CODES = frozenset({"context_length_exceeded"})
 _OVERFLOW_TEXTS = ("context length", "context window", "maximum context")
+
+
+_USERINFO = re.compile(r"(?<=://)[^/?#]*@")
+_SHOWN_CHARS = 200
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def without_userinfo(url: Any) -> str:
+    """The URL as it may be shown: a password in it is nobody's business."""
+    return _USERINFO.sub("", str(url))
+
+
+def checked_answer(model: type[ModelT], answer: Any, *, base_url: str, what: str) -> ModelT:
+    """The parsed body of a 200 as a model.
+
+    Raises InvalidAnswer, one sentence with the backend's address and the first thing wrong, if it is no `what`.
+    """
+    try:
+        return model.model_validate(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        missing = first["type"] == "missing"
+        fault = f"{place!r} is missing" if missing else f"{place}: {first['msg']}" if place else first["msg"]
+        said = answer.get("error") if isinstance(answer, Mapping) else None
+        error_field = f"; its error: {str(said)[:_SHOWN_CHARS]}" if said else ""
+        backend = without_userinfo(base_url)
+        raise InvalidAnswer(f"the backend at {backend} answered 200 with no {what}: {fault}{error_field}") from None
 
 
 class Verdict(Enum):

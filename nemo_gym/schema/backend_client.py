@@ -2,14 +2,24 @@
 
 from abc import abstractmethod
 from asyncio import sleep
+from json import JSONDecodeError
 from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr
 
-from nemo_gym.schema.backend_answers import RATE_LIMIT_ERROR_CODES, Verdict, judge, retry_after_seconds
+from nemo_gym.schema.backend_answers import (
+    RATE_LIMIT_ERROR_CODES,
+    Verdict,
+    judge,
+    retry_after_seconds,
+    without_userinfo,
+)
 from nemo_gym.schema.backend_endpoint import Attempts, Endpoint, Trip, endpoint_of
+from nemo_gym.schema.errors import InvalidAnswer
+from nemo_gym.schema.pressure import note_pressure
 
 _SHOWN_CHARS = 200
+_NOTABLE_WAIT_SECONDS = 5.0
 
 
 class BackendClient(BaseModel):
@@ -62,7 +72,10 @@ class BackendClient(BaseModel):
         request_kwargs: dict[str, Any] = {"url": url} if body is None else {"url": url, "json": body}
         response = await self._request(method=method, **request_kwargs)
         await self._raise_for_status(response, request_kwargs)
-        parsed: dict[str, Any] = await self._http("get_response_json")(response)
+        try:
+            parsed: dict[str, Any] = await self._http("get_response_json")(response)
+        except JSONDecodeError as error:
+            raise InvalidAnswer(f"{without_userinfo(url)} answered 200 with a body that is no JSON: {error}") from None
         return parsed
 
     async def _request(self, **request_kwargs: Any) -> Any:
@@ -91,9 +104,12 @@ class BackendClient(BaseModel):
             pause = attempts.pause_after(response.status, verdict, asked_for)
             self._report("model_retry", request_kwargs.get("url"), response.status, content, attempts)
             if response.status in RATE_LIMIT_ERROR_CODES:
+                note_pressure(asked_for or 0.0)
                 endpoint.ask_for_quiet(pause or asked_for or 0.0)
             elif pause is not None:
                 attempts.budget -= pause
+                if pause > _NOTABLE_WAIT_SECONDS:
+                    self._announce_wait(pause, attempts)
                 await sleep(pause)
             if pause is None:
                 await self._http("raise_for_status")(response, content)
@@ -123,6 +139,8 @@ class BackendClient(BaseModel):
         """Waits until the backend may be called again, within what is left of the call's time."""
         while attempts.budget > 0 and (pause := min(endpoint.wait(), attempts.budget)) > 0:
             attempts.budget -= pause
+            if pause > _NOTABLE_WAIT_SECONDS and endpoint.is_news():
+                self._announce_wait(pause, attempts)
             await sleep(pause)
         self._raise_permanent_error()
 
@@ -145,10 +163,15 @@ class BackendClient(BaseModel):
                 raise self._http("PermanentEndpointError").of(trip.status, trip.content, trip.url)
         self._trip = self._permanent_trip = None
 
+    def _announce_wait(self, seconds: float, attempts: Attempts) -> None:
+        """Says that nothing will happen for a while: a backend may ask for minutes."""
+        tries = f"try={attempts.failures + 1} max_tries={attempts.allowed}"
+        print(f"[model_wait url={without_userinfo(self.base_url)} seconds={seconds:.0f} {tries}]", flush=True)
+
     def _report(
         self, what: str, url: Any, status: int | None, content: bytes, attempts: Attempts | None = None
     ) -> None:
         kind = "connection" if status is None else "rate_limit" if status in RATE_LIMIT_ERROR_CODES else "http_error"
         text = content.decode("utf-8", "replace").replace(self.api_key or "\0", "****")[:_SHOWN_CHARS]
         tries = f" try={attempts.failures} max_tries={attempts.allowed}" if attempts else ""
-        print(f"[{what} url={url} status={status} kind={kind}{tries} error_msg={text}]", flush=True)
+        print(f"[{what} url={without_userinfo(url)} status={status} kind={kind}{tries} error_msg={text}]", flush=True)

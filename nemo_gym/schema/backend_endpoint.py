@@ -12,6 +12,7 @@ from nemo_gym.schema.backend_answers import RATE_LIMIT_ERROR_CODES, Verdict
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 _TRIP_LASTS_SECONDS = 300.0
+_SAME_NEWS_SECONDS = 5.0
 _BUDGET_SECONDS = 120.0
 _INTERNAL_BUDGET_SECONDS = 600.0
 
@@ -36,11 +37,19 @@ class Endpoint:
     """Shared state of one (base URL, key) in one event loop."""
 
     quiet_until: float = 0.0
+    told_until: float = 0.0
     trip: Trip | None = None
 
     def ask_for_quiet(self, seconds: float) -> None:
         """No client calls within the next `seconds`, but nobody is kept waiting longer than a call may last."""
         self.quiet_until = max(self.quiet_until, now() + min(seconds, _BUDGET_SECONDS))
+
+    def is_news(self) -> bool:
+        """True if nobody has been told of the present quiet, or of most of it. Telling is then the caller's job."""
+        news = self.quiet_until > self.told_until + _SAME_NEWS_SECONDS
+        if news:
+            self.told_until = self.quiet_until
+        return news
 
     def wait(self) -> float:
         """Seconds until the backend may be called, spread a little so that waiters don't return in one burst."""

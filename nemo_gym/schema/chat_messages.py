@@ -149,7 +149,7 @@ class NeMoGymChatCompletionMessageCustomToolCallParam(TypedDict):
 
 def _without_outer_name(call: Any) -> Any:
     """Some harnesses repeat the function's name beside the call; it says nothing new."""
-    if isinstance(call, Mapping) and "name" in call:
+    if (type(call) is dict or isinstance(call, Mapping)) and "name" in call:
         return {key: value for key, value in call.items() if key != "name"}
     return call
 
@@ -231,12 +231,12 @@ class NeMoGymChatCompletionToolMessageParam(TypedDict):
 
 
 def _message_role(message: Any) -> str | None:
-    if not isinstance(message, Mapping):
+    if type(message) is not dict and not isinstance(message, Mapping):
         return None
     role = message.get("role")
     if role == "assistant" and not TOKEN_METADATA_FIELDS.isdisjoint(message):
         return "assistant_for_training"
-    return role if role is None else str(role)
+    return role if role is None or type(role) is str else str(role)
 
 
 NeMoGymChatCompletionMessageParam = Annotated[

@@ -50,6 +50,18 @@ def tool_output_to_chat(output: Any) -> Any:
     return [{"type": "text", "text": part["text"]} for part in output]
 
 
+def refuse_phase(phase: str | None) -> None:
+    """Raises UnsupportedInDialect for a message that has a phase."""
+    if phase is not None:
+        raise UnsupportedInDialect("a message's phase has no form in Chat Completions")
+
+
+def refuse_namespace(namespace: str | None) -> None:
+    """Raises UnsupportedInDialect for a function call that has a namespace."""
+    if namespace is not None:
+        raise UnsupportedInDialect("a function call's namespace has no form in Chat Completions")
+
+
 def _part_to_responses(part: Mapping[str, Any]) -> dict[str, Any]:
     match part.get("type"):
         case "text":
@@ -79,6 +91,9 @@ def assistant_texts(content: Any) -> tuple[str, str]:
     """Text and refusal of a model's message in either dialect, each concatenated."""
     if isinstance(content, str):
         return content, ""
-    parts = content or ()
-    text = "".join(part.get("text") or "" for part in parts if part.get("type") != "refusal")
-    return text, "".join(part.get("refusal") or "" for part in parts)
+    text = refusal = ""
+    for part in content or ():
+        if part.get("type") != "refusal":
+            text += part.get("text") or ""
+        refusal += part.get("refusal") or ""
+    return text, refusal

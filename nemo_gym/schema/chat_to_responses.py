@@ -20,7 +20,7 @@ from nemo_gym.schema.wire import plain, read_key
 
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 # Echoing these would put a request's value where a response holds something else.
-_NOT_ECHOED = {"input", "model", "moderation", "conversation"}
+_ECHOED = set(NeMoGymResponse.model_fields) - {"input", "model", "moderation", "conversation", "tools"}
 _SAME_IN_BOTH = (
     "metadata",
     "model",
@@ -192,11 +192,13 @@ class AnswerConversion(ConverterBase):
 
 def _echo(params: NeMoGymResponseCreateParamsNonStreaming) -> dict[str, Any]:
     """The request's parameters under the names a response shows them by."""
-    echoed = params.model_dump(
-        exclude_none=True, include=set(NeMoGymResponse.model_fields) - _NOT_ECHOED, exclude_unset=True
-    )
-    required = {key: getattr(params, key) for key in ("parallel_tool_calls", "tool_choice", "tools")}
-    return required | echoed
+    echoed = params.model_dump(exclude_none=True, exclude_unset=True, include=_ECHOED)
+    required = {"parallel_tool_calls": params.parallel_tool_calls, "tool_choice": params.tool_choice}
+    return {**required, **echoed, "tools": [_without_nulls(plain(tool)) for tool in params.tools]}
+
+
+def _without_nulls(tool: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in tool.items() if value is not None}
 
 
 MODEL_GENERATED_TYPES = frozenset(

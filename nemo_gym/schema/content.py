@@ -161,10 +161,8 @@ class ReasoningContent(OpenModel):
 
 def output_part_type(part: Any) -> str | None:
     """The type of one part of a model's message, inferred where it was left out; None if it isn't such a part."""
-    if isinstance(part, NeMoGymResponseOutputText | NeMoGymResponseOutputRefusal):
-        return part.type
     if not isinstance(part, dict):
-        return None
+        return part.type if isinstance(part, NeMoGymResponseOutputText | NeMoGymResponseOutputRefusal) else None
     if "type" in part:
         return part["type"] if part["type"] in ("output_text", "refusal") else None
     if "refusal" in part:

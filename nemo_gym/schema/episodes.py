@@ -16,6 +16,8 @@ from pydantic import (
 
 from nemo_gym.schema.failure_kinds import FailureStage, validate_failure_kind
 
+MAX_ID_CHARS = 180
+"""A file is named by the id, a suffix for the attempt and an ending: file systems take 255 characters."""
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _ATTEMPT_SUFFIX = re.compile(r"-a[1-9][0-9]*\Z")
 
@@ -28,7 +30,7 @@ class EpisodeId(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rollout_id: str = Field(min_length=1, pattern=ID_PATTERN)
+    rollout_id: str = Field(min_length=1, max_length=MAX_ID_CHARS, pattern=ID_PATTERN)
     attempt: int = Field(default=0, ge=0)
 
     @field_validator("rollout_id")

@@ -9,9 +9,10 @@ from pydantic import BaseModel, Discriminator, Tag
 from nemo_gym.schema import hosted_items as hosted
 from nemo_gym.schema import items
 from nemo_gym.schema.content import output_part_type
-from nemo_gym.schema.token_fields import has_token_bundle
+from nemo_gym.schema.token_fields import TOKEN_METADATA_FIELDS, has_token_bundle
 
 _INPUT_ROLES = ("user", "system", "developer")
+_EASY_ROLES = (*_INPUT_ROLES, "assistant")
 _STATUSES = ("in_progress", "completed", "incomplete")
 
 OWN_TAGS: dict[type[BaseModel], str] = {
@@ -53,7 +54,7 @@ def _message_tag(item: Mapping[str, Any]) -> str:
 def _untyped_tag(item: Mapping[str, Any]) -> str:
     """Where a dict without `type` belongs; what fits nowhere keeps all its keys in the permissive member."""
     role, content, has_id = item.get("role"), item.get("content"), _text(item.get("id"))
-    if role in (*_INPUT_ROLES, "assistant") and isinstance(content, str | list):
+    if role in _EASY_ROLES and isinstance(content, (str, list)):
         tag = _message_tag(item)
         return "mcp_list_tools" if tag == "output_message" and not has_id else tag
     if role is None and has_id and isinstance(content, list) and (not content or _first_part_is_output(content)):
@@ -76,7 +77,13 @@ def _tag_of_class(cls: type[BaseModel]) -> str | None:
 
 
 def _with_training(tag: str, item: Mapping[str, Any]) -> str:
+    if TOKEN_METADATA_FIELDS.isdisjoint(item):
+        return tag
     return tag + _TRAINING_SUFFIX if tag in _TRAINABLE and has_token_bundle(item) else tag
+
+
+def _tag(item: Mapping[str, Any], kind: Any) -> str:
+    return _with_training(_message_tag(item) if kind == "message" else str(kind), item)
 
 
 def _instance_tag(item: Any) -> str | None:
@@ -89,9 +96,7 @@ def input_item_tag(item: Any) -> str | None:
     if type(item) is not dict and not isinstance(item, Mapping):
         return _instance_tag(item)
     kind = item.get("type")
-    if kind is None:
-        return _with_training(_untyped_tag(item), item)
-    return _with_training(_message_tag(item) if kind == "message" else str(kind), item)
+    return _tag(item, kind) if kind is not None else _with_training(_untyped_tag(item), item)
 
 
 def output_item_tag(item: Any) -> str | None:
@@ -104,7 +109,7 @@ def output_item_tag(item: Any) -> str | None:
     if kind == "function_call_output":
         listed = _text(item.get("id")) and item.get("status") in _STATUSES
         return "function_call_output_item" if listed else "function_call_output"
-    return _with_training(_message_tag(item) if kind == "message" else str(kind), item)
+    return _tag(item, kind)
 
 
 NeMoGymResponseInputItem = Annotated[

@@ -1,6 +1,6 @@
 """Items that models and agents write themselves, and their variants that carry training tokens."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
@@ -12,7 +12,7 @@ from nemo_gym.schema.content import (
     ReasoningContent,
     ToolOutput,
 )
-from nemo_gym.schema.token_fields import TokenIDLogProbMixin, require_whole_bundle
+from nemo_gym.schema.token_fields import TOKEN_METADATA_FIELDS, TokenIDLogProbMixin, require_whole_bundle
 from nemo_gym.schema.wire import WireModel
 
 Phase = Literal["commentary", "final_answer"]
@@ -22,10 +22,16 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 class Item(WireModel):
     """One entry of a request's input or a response's output."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _whole_token_bundle(cls, data: Any) -> Any:
-        return require_whole_bundle(data)
+    @model_validator(mode="after")
+    def _whole_token_bundle(self) -> Self:
+        """A class without token fields has them among its extra ones. Looks after validation because that's cheaper."""
+        extra = self.__pydantic_extra__
+        if extra and not TOKEN_METADATA_FIELDS.isdisjoint(extra):
+            whole = require_whole_bundle(extra)
+            for field in TOKEN_METADATA_FIELDS.intersection(extra).difference(whole):
+                del extra[field]
+                self.__pydantic_fields_set__.discard(field)
+        return self
 
 
 class NeMoGymEasyInputMessage(Item):
@@ -88,31 +94,40 @@ class NeMoGymResponseReasoningItem(Item):
     encrypted_content: str | None = None
     content: list[ReasoningContent] | None = None
 
+    @model_validator(mode="after")
+    def _drop_status(self) -> Self:
+        if self.__pydantic_extra__ and "status" in self.__pydantic_extra__:
+            del self.__pydantic_extra__["status"]
+            self.__pydantic_fields_set__.discard("status")
+        return self
+
+
+class TrainingItem(TokenIDLogProbMixin):
+    """An item with token fields: told apart from one with half of them before its fields are looked at."""
+
     @model_validator(mode="before")
     @classmethod
-    def _drop_status(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "status" in data:
-            return {key: value for key, value in data.items() if key != "status"}
-        return data
+    def _no_half_bundle(cls, data: Any) -> Any:
+        return require_whole_bundle(data)
 
 
-class NeMoGymEasyInputMessageForTraining(NeMoGymEasyInputMessage, TokenIDLogProbMixin):
+class NeMoGymEasyInputMessageForTraining(NeMoGymEasyInputMessage, TrainingItem):
     """An easy message with the tokens of the call that wrote it."""
 
 
-class NeMoGymMessageForTraining(NeMoGymMessage, TokenIDLogProbMixin):
+class NeMoGymMessageForTraining(NeMoGymMessage, TrainingItem):
     """A message with the tokens of the call that wrote it."""
 
 
-class NeMoGymResponseOutputMessageForTraining(NeMoGymResponseOutputMessage, TokenIDLogProbMixin):
+class NeMoGymResponseOutputMessageForTraining(NeMoGymResponseOutputMessage, TrainingItem):
     """An output message with the tokens of the call that wrote it."""
 
 
-class NeMoGymResponseFunctionToolCallForTraining(NeMoGymResponseFunctionToolCall, TokenIDLogProbMixin):
+class NeMoGymResponseFunctionToolCallForTraining(NeMoGymResponseFunctionToolCall, TrainingItem):
     """A function call with the tokens of the call that wrote it."""
 
 
-class NeMoGymResponseReasoningItemForTraining(NeMoGymResponseReasoningItem, TokenIDLogProbMixin):
+class NeMoGymResponseReasoningItemForTraining(NeMoGymResponseReasoningItem, TrainingItem):
     """A reasoning item with the tokens of the call that wrote it."""
 
 

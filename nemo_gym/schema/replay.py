@@ -1,5 +1,6 @@
 """What has to change in a provider's answer before it can be sent back as input."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from nemo_gym.schema import items
@@ -16,8 +17,10 @@ for _plain_class, _tag in OWN_TAGS.items():
 for _tag in ("easy_message", "easy_message_for_training"):
     _KNOWN_KEYS[_tag] |= {"tool_calls"}
 # What can be said without looking which class an item is: each of these types has one, and messages share some keys.
-_KNOWN_KEYS_OF_TYPE = {kind: _KNOWN_KEYS[kind] for kind in ("function_call", "function_call_output", "reasoning")}
-_KEYS_OF_EVERY_MESSAGE = frozenset.intersection(
+_SAFE_KEYS: dict[str | None, frozenset[str]] = {
+    kind: _KNOWN_KEYS[kind] for kind in ("function_call", "function_call_output", "reasoning")
+}
+_SAFE_KEYS["message"] = _SAFE_KEYS[None] = frozenset.intersection(
     *(_KNOWN_KEYS[tag] for tag in ("easy_message", "input_message", "output_message"))
 )
 
@@ -28,6 +31,18 @@ def replayable_tool(tool: Any) -> Any:
     if isinstance(tool, dict) and "defer_loading" in tool and tool["defer_loading"] is None:
         return {**tool, "defer_loading": False}
     return tool
+
+
+def replayable_items(items: Iterable[Any]) -> list[Any]:
+    """Input items as plain data: see `replayable_item`."""
+    return [item if type(item) is dict and _has_safe_keys(item) else replayable_item(item) for item in items]
+
+
+def _has_safe_keys(item: dict[str, Any]) -> bool:
+    """True if the item can be sent back as it is, whatever its class."""
+    kind = item.get("type")
+    safe = _SAFE_KEYS.get(kind) if kind is None or isinstance(kind, str) else None
+    return safe is not None and safe.issuperset(item)
 
 
 def replayable_item(item: Any) -> Any:
@@ -42,10 +57,7 @@ def replayable_item(item: Any) -> Any:
         item = {key: value for key, value in item.items() if key != "status"}
     if kind in ("additional_tools", "tool_search_output") and isinstance(item.get("tools"), list):
         item = {**item, "tools": [replayable_tool(tool) for tool in item["tools"]]}
-    if kind == "message" and _KEYS_OF_EVERY_MESSAGE.issuperset(item):
-        return item
-    known = _KNOWN_KEYS_OF_TYPE.get(kind) if isinstance(kind, str) else None
-    known = known or _KNOWN_KEYS.get(input_item_tag(item) or "")
+    known = _KNOWN_KEYS.get(input_item_tag(item) or "")
     if known is None or known.issuperset(item):
         return item
     return {key: value for key, value in item.items() if key in known}

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from nemo_gym.schema.content import InputPart
 from nemo_gym.schema.item_unions import NeMoGymResponseInput
-from nemo_gym.schema.replay import replayable_item, replayable_tool
+from nemo_gym.schema.replay import replayable_items, replayable_tool
 from nemo_gym.schema.tools import ToolChoiceMode, ToolChoiceParam, ToolParam
 from nemo_gym.schema.wire import LIST, OBJECT, TEXT, TEXT_OR_LIST, TEXT_OR_OBJECT
 
@@ -153,7 +153,7 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
             return value
         body = dict(value)
         if isinstance(body.get("input"), list | tuple):
-            body["input"] = [replayable_item(item) for item in body["input"]]
+            body["input"] = replayable_items(body["input"])
         if isinstance(body.get("tools"), list | tuple):
             body["tools"] = [replayable_tool(tool) for tool in body["tools"]]
         return body

@@ -2,16 +2,34 @@
 
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from nemo_gym.schema import chat_tools
-from nemo_gym.schema.chat_parts import assistant_texts, content_to_chat, tool_output_to_chat
+from nemo_gym.schema.chat_history import can_be_read_in_place, chat_messages
+from nemo_gym.schema.chat_parts import (
+    assistant_texts,
+    content_to_chat,
+    refuse_namespace,
+    refuse_phase,
+    tool_output_to_chat,
+)
 from nemo_gym.schema.chat_request import NeMoGymChatCompletionCreateParamsNonStreaming
 from nemo_gym.schema.conversion import ConverterBase, ResponsesConverterState
 from nemo_gym.schema.errors import UnsupportedInDialect, reading
 from nemo_gym.schema.requests import NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.schema.token_fields import TOKEN_METADATA_FIELDS, TokenIDLogProbMixin
 
+# What a component may override to form messages its own way.
+_HOOKS = (
+    "_messages",
+    "_format_item",
+    "_format_message",
+    "_buffer_assistant_message",
+    "_format_reasoning",
+    "_format_function_call",
+    "_format_function_call_output",
+    "_wrap_reasoning_in_think_tags",
+)
 _WITHOUT_CHAT_FORM = (
     "background",
     "context_management",
@@ -25,10 +43,9 @@ _WITHOUT_CHAT_FORM = (
 
 
 def _request_data(params: NeMoGymResponseCreateParamsNonStreaming) -> dict[str, Any]:
-    """What the caller set, without nulls. Input items stay objects: their token arrays are long."""
-    data = params.model_dump(exclude_unset=True, exclude_none=True, exclude={"input"})
-    data["input"] = params.input
-    return data
+    """What the caller set, without nulls. Input items stay objects, and tools are not copied: both are long."""
+    data = params.model_dump(exclude_unset=True, exclude_none=True, exclude={"input", "tools"})
+    return {**data, "input": params.input, "tools": params.tools}
 
 
 def _item_data(item: BaseModel) -> dict[str, Any]:
@@ -66,7 +83,7 @@ def _with_instructions(instructions: str, messages: list[Any]) -> list[Any]:
     while opening < len(messages) and messages[opening]["role"] in ("system", "developer"):
         opening += 1
     texts = [instructions, *(_plain_text(message["content"]) for message in messages[:opening])]
-    return [{"role": "system", "content": "\n\n".join(texts)}, *messages[opening:]]
+    return [{"content": "\n\n".join(texts), "role": "system"}, *messages[opening:]]
 
 
 def _validated(body: dict[str, Any]) -> NeMoGymChatCompletionCreateParamsNonStreaming:
@@ -77,6 +94,23 @@ def _validated(body: dict[str, Any]) -> NeMoGymChatCompletionCreateParamsNonStre
     params = NeMoGymChatCompletionCreateParamsNonStreaming.model_validate(body)
     for message, bundle in zip(params.messages, bundles, strict=True):
         cast(dict[str, Any], message).update(bundle)
+    return params
+
+
+def _has_parts(message: dict[str, Any]) -> bool:
+    return isinstance(message["content"], list)
+
+
+def _validated_parts(body: dict[str, Any]) -> NeMoGymChatCompletionCreateParamsNonStreaming:
+    """The checked request, whose messages come from checked items: only their lists of parts can be wrong in chat."""
+    messages: list[Any] = body["messages"]
+    with_parts = [message for message in messages if _has_parts(message)]
+    try:
+        params = NeMoGymChatCompletionCreateParamsNonStreaming.model_validate({**body, "messages": with_parts})
+    except ValidationError:
+        return _validated(body)  # which tells the place of the message among all
+    checked = iter(params.messages)
+    params.messages = [next(checked) if _has_parts(message) else message for message in messages]
     return params
 
 
@@ -97,12 +131,27 @@ class RequestConversion(ConverterBase):
         refused = [field for field in _WITHOUT_CHAT_FORM if field in data]
         if refused:
             raise UnsupportedInDialect(f"no form in Chat Completions for: {', '.join(refused)}")
-        messages = self._messages(data.pop("input"))
+        request_input = data.pop("input")
+        in_place = self._can_be_read_in_place(request_input)
+        if in_place:
+            messages = chat_messages(request_input, with_tokens=self.return_token_id_information)
+        else:
+            messages = self._messages(request_input)
         if "instructions" in data:
             messages = _with_instructions(data.pop("instructions"), messages)
         self._rename(data)
         self._convert_tools(data)
-        return _validated({"messages": messages, **data})
+        body = {"messages": messages, **data}
+        return _validated_parts(body) if in_place else _validated(body)
+
+    def _can_be_read_in_place(self, request_input: Any) -> bool:
+        """True if the items are all our own and no subclass has its own way to form messages."""
+        cls, shipped = type(self), RequestConversion
+        return (
+            isinstance(request_input, list)
+            and all(getattr(cls, hook) is getattr(shipped, hook) for hook in _HOOKS)
+            and can_be_read_in_place(request_input)
+        )
 
     def _messages(self, request_input: Any) -> list[Any]:
         if isinstance(request_input, str):
@@ -129,8 +178,7 @@ class RequestConversion(ConverterBase):
                 raise UnsupportedInDialect(f"input items of type {kind!r} have no form in Chat Completions")
 
     def _format_message(self, m: dict[str, Any], state: ResponsesConverterState) -> None:
-        if m.get("phase") is not None:
-            raise UnsupportedInDialect("a message's phase has no form in Chat Completions")
+        refuse_phase(m.get("phase"))
         role = m.get("role", "assistant")
         if role == "assistant":
             self._buffer_assistant_message(m, state)
@@ -144,32 +192,25 @@ class RequestConversion(ConverterBase):
     def _buffer_assistant_message(self, m: dict[str, Any], state: ResponsesConverterState) -> None:
         reasoning = m.get("reasoning_content") or m.get("reasoning")
         if isinstance(reasoning, str):
-            state.content_buffer += self._wrap_reasoning_in_think_tags([reasoning])
+            state.say(self._wrap_reasoning_in_think_tags([reasoning]))
         text, refusal = assistant_texts(m.get("content"))
-        state.content_buffer += text
-        state.refusal_buffer += refusal + (m.get("refusal") or "")
+        state.say(text, refusal + (m.get("refusal") or ""))
         state.tool_calls_buffer.extend(m.get("tool_calls") or ())
-        state.assistant_item_buffered = True
         state.buffer_tokens(m)
 
     def _format_reasoning(self, m: dict[str, Any], state: ResponsesConverterState) -> None:
-        state.content_buffer += self._wrap_reasoning_in_think_tags([part["text"] for part in m.get("summary") or ()])
-        state.assistant_item_buffered = True
+        state.say(self._wrap_reasoning_in_think_tags([part["text"] for part in m.get("summary") or ()]))
         state.buffer_tokens(m)
 
     def _format_function_call(self, m: dict[str, Any], state: ResponsesConverterState) -> None:
-        if m.get("namespace") is not None:
-            raise UnsupportedInDialect("a function call's namespace has no form in Chat Completions")
+        refuse_namespace(m.get("namespace"))
         function = {"name": m["name"], "arguments": m["arguments"]}
-        self._buffer_call({"id": m["call_id"], "type": "function", "function": function}, m, state)
+        state.call({"id": m["call_id"], "type": "function", "function": function})
+        state.buffer_tokens(m)
 
     def _format_custom_tool_call(self, m: dict[str, Any], state: ResponsesConverterState) -> None:
         custom = {"name": m["name"], "input": m["input"]}
-        self._buffer_call({"id": m["call_id"], "type": "custom", "custom": custom}, m, state)
-
-    def _buffer_call(self, call: Any, m: dict[str, Any], state: ResponsesConverterState) -> None:
-        state.tool_calls_buffer.append(call)
-        state.assistant_item_buffered = True
+        state.call({"id": m["call_id"], "type": "custom", "custom": custom})
         state.buffer_tokens(m)
 
     def _format_function_call_output(self, m: dict[str, Any], state: ResponsesConverterState) -> None:

@@ -17,7 +17,10 @@ class OpenModel(WireModel):
 
 def plain(value: Any) -> Any:
     """A pydantic value as plain data, holding only the fields that were set; anything else as it is."""
-    return value.model_dump(exclude_unset=True) if isinstance(value, BaseModel) else value
+    # Asked for every item of a history, nearly all of them dicts, and isinstance with a model class is slow.
+    if type(value) is dict or not isinstance(value, BaseModel):
+        return value
+    return value.model_dump(exclude_unset=True)
 
 
 def read_key(value: Any, key: str) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any
 
 from fastapi import HTTPException
@@ -16,15 +16,20 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request
 
 from nemo_gym.schema.episodes import EpisodeId, TaskId
+from nemo_gym.schema.failure_kinds import SESSION_EXPIRED
 from nemo_gym.schema.observations import AgentObservationBundle
 from nemo_gym.schema.sandbox_access import SandboxAccess
 from nemo_gym.schema.tool_access import ToolAccess
+from nemo_gym.serve.failures import CAUSE_HEADER, Cause
+from nemo_gym.serve.server_log import server_log
 
 AGENT_SESSION_COOKIE_KEY = "agent_session_id"
+MAX_SESSION_ID_CHARS = 200
+MAX_OPEN_SESSIONS = 65_536
 IDLE_SECONDS = 24 * 60 * 60
 """After this long without a request an open session is released, as if it had been closed without a receipt."""
 
-LOG = logging.getLogger(__name__)
+LOG = server_log(__name__)
 
 
 def unique_by_name(tool_accesses: list[ToolAccess]) -> list[ToolAccess]:
@@ -41,7 +46,7 @@ class AgentSeedSessionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    agent_session_id: str = Field(min_length=1)
+    agent_session_id: str = Field(min_length=1, max_length=MAX_SESSION_ID_CHARS)
     episode_id: EpisodeId
     task_id: TaskId
     tool_accesses: list[ToolAccess] = Field(default_factory=list)
@@ -64,7 +69,7 @@ class AgentCloseSessionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    agent_session_id: str
+    agent_session_id: str = Field(max_length=MAX_SESSION_ID_CHARS)
     episode_id: EpisodeId
 
 
@@ -105,6 +110,11 @@ class _AgentSessionRecord:
     close_response: AgentCloseSessionResponse | None = None
     expires_at: float = float("inf")
     used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_unattended(self) -> bool:
+        """Open, and nobody works on it."""
+        return self.close_response is None and not self.lock.locked()
 
 
 SeedHook = Callable[[AgentSeedSessionRequest], Awaitable[AgentSessionState]]
@@ -164,7 +174,9 @@ class AgentSessions:
     def require(self, session_id: str) -> AgentSessionState:
         """The state of an open session; HTTPException 409 when there is none."""
         record = self.records.get(session_id)
-        if record is None or record.state is None or record.closing:
+        if record is None:
+            raise _expired(session_id)
+        if record.state is None or record.closing:
             raise _conflict(f"agent session {session_id!r} is not open")
         self._touch(session_id, record)
         return record.state
@@ -202,10 +214,16 @@ class AgentSessions:
             if self.records.get(session_id) is record:
                 del self.records[session_id]
         for session_id in self._idle_since(now - IDLE_SECONDS):
-            state = self.records.pop(session_id).state
-            LOG.warning("Agent session %s was not used for 24 hours and is released.", session_id)
-            if self.release is not None and state is not None:
-                _in_background(self.release(state), session_id)
+            self._drop(session_id, "was not used for 24 hours")
+        if (excess := len(self.records) - len(self.closed) - MAX_OPEN_SESSIONS) > 0:
+            for session_id in list(islice(self._open_ids(), excess)):
+                self._drop(session_id, f"was the longest unused of more than {MAX_OPEN_SESSIONS}")
+
+    def _drop(self, session_id: str, why: str) -> None:
+        state = self.records.pop(session_id).state
+        LOG.warning("Agent session %s %s and is released.", session_id, why)
+        if self.release is not None and state is not None:
+            _in_background(self.release(state), session_id)
 
     def _touch(self, session_id: str, record: _AgentSessionRecord) -> None:
         record.used_at = time.monotonic()
@@ -213,13 +231,12 @@ class AgentSessions:
 
     def _idle_since(self, deadline: float) -> list[str]:
         """Open sessions that nobody has used, or works on, since then."""
-        idle = []
-        for session_id, record in self.records.items():
-            if record.used_at > deadline:
-                break
-            if record.close_response is None and not record.lock.locked():
-                idle.append(session_id)
-        return idle
+        oldest = takewhile(lambda item: item[1].used_at <= deadline, self.records.items())
+        return [session_id for session_id, record in oldest if record.is_unattended]
+
+    def _open_ids(self) -> Iterator[str]:
+        """The longest unused first."""
+        return (session_id for session_id, record in self.records.items() if record.is_unattended)
 
 
 _releasing: set[asyncio.Task[None]] = set()
@@ -268,6 +285,13 @@ def session_marker(request: Request | None) -> str | None:
 def _refuse_other(marker: str | None, session_id: str) -> None:
     if marker is not None and marker != session_id:
         raise _conflict(f"the cookie belongs to agent session {marker!r}, not to {session_id!r}")
+
+
+def _expired(session_id: str) -> HTTPException:
+    """For a session whose cookie a caller has, and nothing else is left of."""
+    detail = f"agent session {session_id!r} is not open: it has expired"
+    cause = Cause("", "AgentSessionExpired", detail, 409, SESSION_EXPIRED).header().decode("ascii")
+    return HTTPException(status_code=409, detail=detail, headers={CAUSE_HEADER: cause})
 
 
 def _conflict(detail: str) -> HTTPException:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 MAX_NESTING = 200
 """Levels of arrays and objects; what is deeper can't be encoded again by orjson (254)."""
@@ -25,23 +25,41 @@ async def read_body(receive: Receive) -> bytes:
     raise ClientDisconnect
 
 
+def again(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives a body already read, then goes on with the given one."""
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return unread.pop() if unread else await receive()
+
+    return receive_again
+
+
 _STEPS = {ord(b"["): 1, ord(b"{"): 1, ord(b"]"): -1, ord(b"}"): -1}
-_OTHER_BYTES = bytes(byte for byte in range(256) if byte not in _STEPS)
+_OTHER_BYTES = bytes(byte for byte in range(256) if byte not in _STEPS and byte != ord(b'"'))
 
 
 def check_nesting(raw: bytes, value: Any) -> None:
     """Raise RequestValidationError when a decoded body is nested deeper than MAX_NESTING.
 
-    Brackets are counted first, which is quick; a suspicious count is verified, since strings hold brackets too. A text
-    that hides its depth behind closing brackets in strings passes and is left to the parsers' own limits.
+    `raw` is its JSON text, in which counting is quicker than walking through `value`.
     """
-    brackets = raw.translate(None, _OTHER_BYTES)
-    if len(brackets) <= MAX_NESTING or max(accumulate(map(_STEPS.__getitem__, brackets))) <= MAX_NESTING:
+    marks = raw.translate(None, _OTHER_BYTES)
+    if marks.count(b"[") + marks.count(b"{") <= MAX_NESTING:
         return
-    if _depth(value) > MAX_NESTING:
+    if b"\\" in raw:  # an escaped quotation mark ends no string
+        marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHER_BYTES)
+    depth = _depth(value) if b"\0" in raw else _depth_of_marks(marks)  # there are zeros in UTF-16
+    if depth > MAX_NESTING:
         message = f"Nested deeper than {MAX_NESTING} levels"
         error = {"type": "recursion_loop", "loc": ("body",), "msg": message, "input": {}}
         raise RequestValidationError([error], body=None)
+
+
+def _depth_of_marks(marks: bytes) -> int:
+    """How deep a JSON text is of which only brackets and quotation marks are left: brackets in strings don't count."""
+    between_strings = b"".join(marks.split(b'"')[::2])
+    return max(accumulate(map(_STEPS.__getitem__, between_strings)), default=0)
 
 
 def _depth(value: Any) -> int:

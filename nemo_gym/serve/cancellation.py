@@ -6,7 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nemo_gym.schema.failure_kinds import TRANSPORT_PEER_DROP
+from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 
 WATCH_AFTER_SECONDS = 0.05
 """Requests answered sooner are never watched: most are, and a watcher costs a task."""
@@ -33,6 +37,8 @@ class ClientDisconnectCancellationMiddleware:
             await self.app(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
             if not exchange.abandoned:
+                if not exchange.has_started:
+                    await _answer_as_stopped(scope, send)
                 raise
         finally:
             exchange.close()
@@ -45,11 +51,30 @@ class ClientDisconnectCancellationMiddleware:
             print(f"499 {scope['method']} {scope['path']}: the client disconnected ({self.num_cancelled} so far)")
 
 
+async def _answer_as_stopped(scope: Scope, send: Send) -> None:
+    """What a caller gets whose request is given up because the server stops: to it the connection might have broken.
+
+    So it is told the same, as a failure that may be tried again.
+    """
+    text = "The server was stopped before it could answer."
+    address = ":".join(map(str, scope.get("server") or ("server",)))
+    cause = Cause(address, "CancelledError", text, kind=TRANSPORT_PEER_DROP).header()
+    content = orjson.dumps(text)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(content)),
+        (CAUSE_HEADER.lower().encode("ascii"), cause),
+    ]
+    await send({"type": "http.response.start", "status": 502, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
 class _Exchange:
     """One request and its response, watched for a disconnect once it takes long."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.abandoned = False
+        self.has_started = False
         self._interrupted = False
         self._receive = receive
         self._send = send
@@ -87,6 +112,7 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if self.abandoned:
             return
+        self.has_started = True
         await self._send(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self._complete = True

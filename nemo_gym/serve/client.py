@@ -23,8 +23,9 @@ from nemo_gym.config.keys import (
 )
 from nemo_gym.serve import local
 from nemo_gym.serve.correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_path_prefix
-from nemo_gym.serve.deadline import DeadlineExceededError, lifted_deadline, seconds_left
+from nemo_gym.serve.deadline import DeadlineExceededError, call_limit, lifted_deadline, seconds_left
 from nemo_gym.serve.head_client import ServerStatus, probe
+from nemo_gym.serve.in_flight import waiting_for, with_rollout
 from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.process import missing_server
 from nemo_gym.serve.retries import with_key
@@ -71,26 +72,38 @@ class BaseServerClient(BaseModel):
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
         """Call a server of the run with aiohttp's options; a pydantic `json` is sent without its unset fields.
 
-        Without a `timeout` the stage of the rollout that the call belongs to sets it: StageTimeoutError. A POST to a server that recognises repetitions gets an idempotency key, unless it has one: so a connection that
-        breaks doesn't end the call, and its work is done once.
+        Without a `timeout` the stage of the rollout that the call belongs to limits it: StageTimeoutError. A POST to a
+        server that recognises repetitions gets an idempotency key, unless it has one: so a connection that breaks
+        doesn't end the call, and its work is done once.
         """
         if url_path in _RELEASING_PATHS and seconds_left() is not None:
             with lifted_deadline():
                 return await self.request(server_name, url_path, method, **kwargs)
-        if "timeout" not in kwargs and (limit := self._stage_limit(server_name, url_path, method)) is not None:
-            stage, kwargs["timeout"] = limit
-            try:
-                return await self._call(server_name, url_path, method, kwargs)
-            except TimeoutError as error:
-                if isinstance(error, DeadlineExceededError):
-                    raise
-                raise StageTimeoutError(stage, server_name, url_path, limit[1].total or 0.0) from error
-        return await self._call(server_name, url_path, method, kwargs)
+        limit = None if "timeout" in kwargs else self._stage_limit(server_name, url_path, method)
+        if limit is None:
+            return await self._call(server_name, url_path, method, kwargs)
+        stage, timeout = limit
+        token = call_limit.set(timeout)
+        try:
+            return await self._call(server_name, url_path, method, kwargs)
+        except TimeoutError as error:
+            if isinstance(error, DeadlineExceededError):
+                raise
+            raise StageTimeoutError(stage, server_name, url_path, timeout.total or 0.0) from error
+        finally:
+            call_limit.reset(token)
 
     async def _call(self, server_name: str, url_path: str, method: str, kwargs: dict[str, Any]) -> ClientResponse:
         base_url = self._base_url_for_request(server_name)
         if isinstance(body := kwargs.get("json"), BaseModel):
             kwargs["json"] = body.model_dump(exclude_unset=True)
+        kwargs = with_rollout(kwargs, url_path)
+        with waiting_for(server_name, url_path):
+            return await self._ask(server_name, base_url, url_path, method, kwargs)
+
+    async def _ask(
+        self, server_name: str, base_url: str, url_path: str, method: str, kwargs: dict[str, Any]
+    ) -> ClientResponse:
         url_path = self._with_rollout_prefix(server_name, url_path, kwargs.get("json"))
         neighbour = local.find(server_name, base_url, kwargs)
         if neighbour is not None:

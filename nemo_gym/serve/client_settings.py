@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
 
 class GlobalAIOHTTPAsyncClientConfig(BaseModel):
@@ -22,6 +23,17 @@ class GlobalAIOHTTPAsyncClientConfig(BaseModel):
     global_aiohttp_tcp_keepalive_idle_seconds: int = Field(default=60, ge=1, le=32767)
     global_aiohttp_tcp_keepalive_interval_seconds: int = Field(default=10, ge=1, le=32767)
     global_aiohttp_tcp_keepalive_probes: int = Field(default=3, ge=1, le=127)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _have_room_for_the_run(cls, values: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
+        """Unless it is set, the limit per host is no less than the rollouts that the same config wants in flight."""
+        settings = validated(values)
+        wanted = values.get(_ROLLOUTS_IN_FLIGHT) if isinstance(values, Mapping) else None
+        if "global_aiohttp_connector_limit_per_host" not in settings.model_fields_set and isinstance(wanted, int):
+            limit = max(wanted, settings.global_aiohttp_connector_limit_per_host)
+            settings.__dict__["global_aiohttp_connector_limit_per_host"] = limit
+        return settings
 
     @property
     def tcp_keepalive(self) -> tuple[int, int, int]:
@@ -69,6 +81,7 @@ class GlobalAIOHTTPAsyncClientConfig(BaseModel):
             yield f"{per_host} connections to one host are more than this machine's {ports} ephemeral ports."
 
 
+_ROLLOUTS_IN_FLIGHT = "num_samples_in_parallel"
 _LIMITS = ("global_aiohttp_connector_limit", "global_aiohttp_connector_limit_per_host")
 _INTENTIONS = ("global_aiohttp_intended_concurrency", "global_aiohttp_intended_concurrency_per_host")
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nemo_gym.config.keys import (
@@ -18,10 +19,18 @@ from nemo_gym.config.keys import (
     ROLLOUT_INDEX_KEY_NAME,
     TASK_INDEX_KEY_NAME,
 )
+from nemo_gym.serve.guards import refuse
+from nemo_gym.serve.redaction import shown
 
 ROLLOUT_PATH_PREFIX = "ng-rollout"
 TOKEN_CAPTURE_PATH_SEGMENT = "training-token-capture"
 ROLLOUT_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+MAX_ROLLOUT_ID_CHARS = 200
+"""Ids are names of files, which end in more than the id."""
+_RULE = (
+    f"an id of a rollout starts with a letter or digit, holds only letters, digits, '.', '_' and '-', and has at most "
+    f"{MAX_ROLLOUT_ID_CHARS} characters."
+)
 
 _rollout_id: ContextVar[str | None] = ContextVar("nemo_gym_rollout_id", default=None)
 
@@ -58,23 +67,41 @@ def maybe_rollout_id_from_run_body(body: BaseModel | Mapping[str, Any] | None) -
     """The id of the rollout a `/run` body asks for; None when the body names none.
 
     An explicit `_ng_rollout_id` wins, else `<task index>-<rollout index>`; an attempt above 0 appends `-a<n>`. Raises
-    ValueError when the explicit id isn't made of letters, digits, `.`, `_` and `-`.
+    RolloutIdError, a ValueError, when that makes no id.
     """
     fields = _fields_of(body)
     rollout_id = fields.get(ROLLOUT_ID_KEY_NAME)
-    if rollout_id is not None:
-        if not (isinstance(rollout_id, str) and ROLLOUT_ID_PATTERN.fullmatch(rollout_id)):
-            raise ValueError(
-                f"{ROLLOUT_ID_KEY_NAME} is {rollout_id!r}: it must start with a letter or digit and hold only "
-                f"letters, digits, '.', '_' and '-'."
-            )
-    else:
+    named_by = ROLLOUT_ID_KEY_NAME
+    if rollout_id is None:
         task, rollout = fields.get(TASK_INDEX_KEY_NAME), fields.get(ROLLOUT_INDEX_KEY_NAME)
         if task is None or rollout is None:
             return None
-        rollout_id = f"{task}-{rollout}"
+        rollout_id, named_by = f"{task}-{rollout}", f"{TASK_INDEX_KEY_NAME}-{ROLLOUT_INDEX_KEY_NAME}"
     attempt = fields.get(ATTEMPT_INDEX_KEY_NAME)
-    return f"{rollout_id}-a{attempt}" if isinstance(attempt, int) and attempt > 0 else str(rollout_id)
+    if isinstance(rollout_id, str) and isinstance(attempt, int) and attempt > 0:
+        rollout_id = f"{rollout_id}-a{attempt}"
+    if not is_rollout_id(rollout_id):
+        raise RolloutIdError(f"{named_by} is {shown(repr(rollout_id), 200)}: {_RULE}")
+    return str(rollout_id)
+
+
+def is_rollout_id(value: object) -> bool:
+    """Whether a value may name a rollout, its files and its URLs."""
+    return (
+        isinstance(value, str)
+        and len(value) <= MAX_ROLLOUT_ID_CHARS
+        and ROLLOUT_ID_PATTERN.fullmatch(value) is not None
+    )
+
+
+class RolloutIdError(HTTPException, ValueError):
+    """What should name a rollout can't; a server answers 422."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(422, message)
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 def _fields_of(body: BaseModel | Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -102,6 +129,9 @@ class RolloutContextMiddleware:
             await self.app(scope, receive, send)
             return
         rollout_id, token_capture, path = found
+        if not is_rollout_id(rollout_id):
+            await _refuse_path(send)
+            return
         scope = {
             **scope,
             "path": path,
@@ -111,6 +141,24 @@ class RolloutContextMiddleware:
         }
         with rollout_context(rollout_id):
             await self.app(scope, receive, send)
+
+
+class RolloutIdGuard:
+    """Answers 400 to `/ng-rollout/<id>/…` with what is no id; for apps whose routes take the prefix themselves."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = split_rollout_prefix(scope["path"]) if scope["type"] == "http" else None
+        if found is not None and not is_rollout_id(found[0]):
+            await _refuse_path(send)
+            return
+        await self.app(scope, receive, send)
+
+
+async def _refuse_path(send: Send) -> None:
+    await refuse(send, 400, f"The path names no rollout: {_RULE}")
 
 
 def split_rollout_prefix(path: str) -> tuple[str, bool, str] | None:

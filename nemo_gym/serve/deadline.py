@@ -24,6 +24,8 @@ _CLOCK_SLACK_SECONDS = 0.01
 """Timers of event loops may fire a little early."""
 
 _deadline: ContextVar[float | None] = ContextVar("nemo_gym_deadline", default=None)
+call_limit: ContextVar[ClientTimeout | None] = ContextVar("nemo_gym_call_limit", default=None)
+"""The timeout of the next request that has none of its own: that of the stage the request belongs to."""
 
 
 class DeadlineExceededError(ServeError, TimeoutError):
@@ -68,6 +70,12 @@ def lifted_deadline() -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+def within_call_limit(options: dict[str, Any]) -> dict[str, Any]:
+    """A request's aiohttp options with the current call's timeout, unless they have one."""
+    limit = call_limit.get()
+    return options if limit is None or "timeout" in options else {**options, "timeout": limit}
 
 
 def within_deadline(options: dict[str, Any], *, announce: bool) -> dict[str, Any]:

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from aiohttp import ClientResponse, ClientSession
+from aiohttp import ClientResponse, ClientSession, ClientTimeout
 
+from nemo_gym.schema.pressure import note_pressure, pressure_in
 from nemo_gym.serve.arrived_body import arrived
 from nemo_gym.serve.connections import Connecting, current_attempt
 from nemo_gym.serve.cookies import cookie_header
-from nemo_gym.serve.deadline import DeadlineExceededError, is_over, seconds_left, within_deadline
+from nemo_gym.serve.deadline import DeadlineExceededError, is_over, seconds_left, within_call_limit, within_deadline
 from nemo_gym.serve.redaction import redact
-from nemo_gym.serve.retries import Fault, Patience, fault_of, has_key, may_repeat
+from nemo_gym.serve.retries import REPEATED_HEADER, Fault, Patience, fault_of, has_key, may_repeat
 
 PRINT_EVERY = 100
 """Of a fault the first occurrence in a process is printed, then every hundredth."""
@@ -38,31 +39,38 @@ async def send(
     """One request with aiohttp's options, tried again as `retries` allows; the answer may have any HTTP status.
 
     `tries` replaces the usual number of tries. Every try ends with the current deadline, which `internal` receivers are
-    told. Raises what aiohttp raised last, at once when it is no transport error or when repeating could run the
-    request's effect twice; DeadlineExceededError when the time is over.
+    told; a total `timeout` is for all tries together. Raises what aiohttp raised last, at once when it is no transport
+    error or when repeating could run the request's effect twice; DeadlineExceededError when the time is over.
     """
-    options = encoded(options)
+    options = within_call_limit(encoded(options))
     headers = options.get("headers") or {}
-    is_recognised = has_key(headers)
+    reads_ahead = internal or has_key(headers)
     patience = Patience(limit=tries)
+    started, total = time.monotonic(), _total(options.get("timeout"))
     while True:
         bounded = within_deadline(options, announce=internal)
         attempt = Connecting()
         token = current_attempt.set(attempt)
         try:
             response = await session.request(method, url, **bounded)
-            if is_recognised and response.content_type == "application/json":
+            if reads_ahead and response.content_type == "application/json":
                 # So that a connection that breaks during the body counts as broken here; the stream stays readable.
                 response.content = arrived(await response.read())
+            if internal:
+                note_pressure(pressure_in(response.headers))
             return response
         except Exception as error:
             now = time.monotonic()
             pause = _pause(error, attempt, patience, method, headers, now)
+            if pause is not None and now + pause - started >= total:
+                pause = None
             _report(error, url, patience, pause, debug)
             if is_over():
                 raise DeadlineExceededError(f"the rollout's deadline passed while {_bare(url)} was asked") from error
             if pause is None or pause >= (seconds_left() or math.inf):
                 raise
+            if internal and attempt.connected and has_key(headers):
+                options["headers"] = _merged(headers, {REPEATED_HEADER: "1"})
         finally:
             current_attempt.reset(token)
         await asyncio.sleep(pause)
@@ -117,6 +125,12 @@ def _report(error: Exception, url: str, patience: Patience, pause: float | None,
     then = "given up" if pause is None else f"next try in {pause:.1f} s"
     advice = " Raise `ulimit -n` or lower the concurrency." if fault is Fault.OUT_OF_RESOURCES else ""
     print(redact(f"[request] {what}: try {patience.tries}, {then}; {faults_seen[fault]} such failures so far.{advice}"))
+
+
+def _total(timeout: Any) -> float:
+    """Seconds that a request may take as a whole."""
+    seconds = timeout.total if isinstance(timeout, ClientTimeout) else timeout
+    return seconds if isinstance(seconds, int | float) and seconds > 0 else math.inf
 
 
 def _bare(url: str) -> str:

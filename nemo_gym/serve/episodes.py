@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,9 +10,10 @@ from typing import Any, TypeVar
 
 from nemo_gym.schema.episodes import EpisodeFailure, EpisodeId
 from nemo_gym.serve.deadline import lifted_deadline
-from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.redaction import shown
+from nemo_gym.serve.server_log import server_log
 
-LOG = logging.getLogger("nemo_gym.base_environment_server")
+LOG = server_log("nemo_gym.base_environment_server")
 FAILURE_HEADER = "X-NeMo-Gym-Episode-Failure"
 """On answers with a failure, whose status is 200: the stage it happened at."""
 
@@ -151,9 +151,8 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 
 def unhandled(error: Exception) -> EpisodeFailure:
     """The failure that stands for an exception nobody expected."""
-    reason = redact(f"{type(error).__name__}: {error}")[:MAX_REASON_CHARS]
-    sendable = reason.encode("utf-8", errors="replace").decode("utf-8")  # a message may hold half a surrogate pair
-    return EpisodeFailure(failure_reason=sendable, terminal=True)
+    reason = shown(f"{type(error).__name__}: {error}", MAX_REASON_CHARS)  # it may hold half a surrogate pair
+    return EpisodeFailure(failure_reason=reason, terminal=True)
 
 
 def places_of(max_concurrent: int | None, workers: int | None) -> asyncio.Semaphore | None:

@@ -17,3 +17,7 @@ class UnreachableHeadError(ServeError, ValueError):
 
 class WorkerError(ServeError):
     """A worker of a server with several ended by itself."""
+
+
+class OpenFilesError(ServeError):
+    """The system lets a process open fewer files than it needs sockets."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
+import sys
 import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,16 +18,20 @@ from aiohttp import ClientError, ClientResponseError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nemo_gym.errors import GymError
+from nemo_gym.schema.failure_kinds import TRANSPORT_PEER_DROP
+from nemo_gym.schema.pressure import Pressure, unwatch_pressure, watch_pressure
 from nemo_gym.serve.deadline import DeadlineExceededError
-from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.redaction import encodable, redact, shown
 from nemo_gym.serve.retries import Fault, transport_failure_kind
+from nemo_gym.serve.server_log import server_log
 
 CAUSE_HEADER = "X-NeMo-Gym-Cause"
 MAX_LOGGED_CHARS = 2_000
 MAX_BODY_CHARS = 20_000
 _MAX_CAUSE_CHARS = 500
 
-_logger = logging.getLogger("nemo_gym.server_utils")
+_logger = server_log("nemo_gym.server_utils")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class Cause:
 class ExceptionMiddleware:
     """Turns what a handler raises into a 500 with a JSON string that names this server; a passed deadline into a 504.
 
+    An answer also says whether a backend asked for quiet while it was made, here or at a server that was called.
+
     HTTP exceptions and validation errors never get here: FastAPI answers them.
     """
 
@@ -72,19 +78,22 @@ class ExceptionMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started = False
+        started, pressure = False, Pressure()
 
         async def noting_send(message: Message) -> None:
             nonlocal started
             started = True
-            await send(message)
+            await send(message if pressure.seconds is None else pressure.noted_on(dict(message)))
 
+        token = watch_pressure(pressure)
         try:
             await self.app(scope, receive, noting_send)
         except BaseException as error:
             text, cause = self._describe(error)
             if not started:
-                await _send_failure(send, _status_of(error, cause), text, cause)
+                await _send_failure(noting_send, _status_of(error, cause), text, cause)
+        finally:
+            unwatch_pressure(token)
 
     def _describe(self, error: BaseException) -> tuple[str, Cause]:
         if isinstance(error, ClientResponseError):
@@ -100,12 +109,12 @@ class ExceptionMiddleware:
             _logger.warning("%s", redact(f"{self.label}: {told}"))
             return repr(error), self._own(error, told)[1]
         if isinstance(error, Exception):
-            traceback.print_exception(error)
+            print(shown("".join(traceback.format_exception(error))), end="", file=sys.stderr)
             return self._own(error, repr(error))
         return self._own(error, "An unknown error occurred.")
 
     def _own(self, error: BaseException, text: str) -> tuple[str, Cause]:
-        kind = transport_failure_kind(error)
+        kind = _kind_of(error)
         return text, Cause(self.label, type(error).__name__, redact(text)[:_MAX_CAUSE_CHARS], kind=kind)
 
     def _describe_response_error(self, error: ClientResponseError) -> tuple[str, Cause]:
@@ -119,6 +128,23 @@ class ExceptionMiddleware:
         text = f"{self.label}: {method} {url} answered {error.status}: {answer}"
         cause = Cause.of_headers(error.headers)
         return text, cause or Cause(self.label, type(error).__name__, redact(answer)[:_MAX_CAUSE_CHARS], error.status)
+
+
+def _is_stopped() -> bool:
+    """Whether the running task is being cancelled: the server stops, which to callers is a connection that breaks."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _kind_of(error: BaseException) -> str | None:
+    """The failure kind an error names itself, else that of the transport it comes from; a timeout of ours isn't one."""
+    if isinstance(error, asyncio.CancelledError):
+        return TRANSPORT_PEER_DROP if _is_stopped() else None
+    named = getattr(error, "failure_kind", None)
+    if isinstance(named, str):
+        return named
+    is_own = isinstance(error, GymError) and not isinstance(error, DeadlineExceededError)
+    return None if is_own else transport_failure_kind(error)
 
 
 def plain_text(content: bytes) -> str:
@@ -137,7 +163,7 @@ def _status_of(error: BaseException, cause: Cause) -> int:
 
 
 async def _send_failure(send: Send, status: int, text: str, cause: Cause) -> None:
-    content = orjson.dumps(_encodable(_cut(redact(text), MAX_BODY_CHARS)))
+    content = orjson.dumps(encodable(_cut(redact(text), MAX_BODY_CHARS)))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(content)),
@@ -145,10 +171,6 @@ async def _send_failure(send: Send, status: int, text: str, cause: Cause) -> Non
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def _cut(text: str, limit: int = MAX_LOGGED_CHARS) -> str:

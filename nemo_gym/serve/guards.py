@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 1 << 30
+_POLICY_VIOLATION = 1008
 
 HostReader: TypeAlias = Callable[[str], str]
 
@@ -47,10 +48,10 @@ class HostGuard:
         if scope["type"] in ("http", "websocket"):
             for name, value in scope["headers"]:
                 if name == b"host" and not self._is_own(value, host_of):
-                    await refuse(send, 421, "This server answers only to loopback host names.")
+                    await _turn_away(scope, send, 421, "This server answers only to loopback host names.")
                     return
                 if name == b"origin" and not self._is_own(value, _origin_host):
-                    await refuse(send, 403, "Requests from web pages of other hosts are refused.")
+                    await _turn_away(scope, send, 403, "Requests from web pages of other hosts are refused.")
                     return
         await self.app(scope, receive, send)
 
@@ -119,10 +120,18 @@ class BodyLimit:
             await refuse(send, 413, self._message)
 
 
-async def refuse(send: Send, status: int, detail: str) -> None:
+async def _turn_away(scope: Scope, send: Send, status: int, detail: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": detail})  # a 403 to the handshake
+    else:
+        await refuse(send, status, detail)
+
+
+async def refuse(send: Send, status: int, detail: str, more_headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
     """Answer with FastAPI's error shape without running the app."""
     content = orjson.dumps({"detail": detail})
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    length = (b"content-length", b"%d" % len(content))
+    headers = [(b"content-type", b"application/json"), length, *more_headers]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 

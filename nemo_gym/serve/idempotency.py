@@ -19,8 +19,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym.serve.bodies import read_body
+from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 from nemo_gym.serve.guards import refuse
-from nemo_gym.serve.retries import IDEMPOTENCY_HEADER
+from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, REPEATED_HEADER, Fault
 
 REPLAYED_HEADER = "X-NeMo-Gym-Replayed"
 """Marks an answer that was given before."""
@@ -33,6 +34,7 @@ GRACE_SECONDS = 5.0
 """How long a call goes on whose callers are all gone: one of them may be about to ask again."""
 
 _KEY_HEADER = IDEMPOTENCY_HEADER.lower().encode("ascii")
+_REPEATED = REPEATED_HEADER.lower().encode("ascii")
 _PER_ANSWER_BYTES = 1024
 
 _Identity: TypeAlias = tuple[bytes, str, bytes]
@@ -105,7 +107,9 @@ class IdempotencyMiddleware:
     """Makes each call with a key once, however often it is asked for; calls without a key pass by.
 
     The same key with another path or cookie is another call. With another body it is a mistake, answered with 422.
-    A call goes on for `grace_seconds` after its last caller has hung up.
+    A call goes on for `grace_seconds` after its last caller has hung up. A process that took the place of one that
+    died (`is_successor`) doesn't make the calls that were made there: they are refused as dropped, so that their
+    rollout is run again, and counted.
     """
 
     def __init__(
@@ -116,9 +120,13 @@ class IdempotencyMiddleware:
         remembered_calls: int = REMEMBERED_CALLS,
         kept_bytes: int = KEPT_BYTES,
         grace_seconds: float = GRACE_SECONDS,
+        is_successor: bool = False,
+        server: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.app = app
+        self._is_successor = is_successor
+        self._server = server
         self._book = _Book(remembered_seconds, remembered_calls, kept_bytes, clock)
         self._grace_seconds = grace_seconds
 
@@ -135,6 +143,9 @@ class IdempotencyMiddleware:
         digest = hashlib.sha256(body).digest()
         if known is not None and known.body_digest != digest:
             await refuse(send, 422, f"The {IDEMPOTENCY_HEADER} of this request was used for another one.")
+            return
+        if known is None and self._is_successor and _is_repeated(scope):
+            await _refuse_repetition(send, self._server)
             return
         call = known or self._start(identity, scope, body, digest)
         await self._finished(call)
@@ -194,6 +205,16 @@ def _identity(scope: Scope) -> _Identity | None:
         elif name == b"cookie":
             cookie = bytes(value)
     return None if key is None else (key, scope["path"], cookie)
+
+
+def _is_repeated(scope: Scope) -> bool:
+    return any(name == _REPEATED for name, _ in scope["headers"])
+
+
+async def _refuse_repetition(send: Send, server: str) -> None:
+    text = "This call was made of an earlier process of this server, which died; it is not made again."
+    cause = Cause(server, "RepeatedCallError", text, 409, Fault.DROPPED.value)
+    await refuse(send, 409, text, [(CAUSE_HEADER.lower().encode("ascii"), cause.header())])
 
 
 async def _answer(call: _Call, send: Send, *, is_replay: bool) -> None:

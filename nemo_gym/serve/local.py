@@ -21,7 +21,7 @@ from yarl import URL
 
 from nemo_gym.schema.pressure import note_pressure, pressure_in_raw
 from nemo_gym.serve.cancellation import ClientDisconnectCancellationMiddleware
-from nemo_gym.serve.deadline import DeadlineExceededError, is_over, within_deadline
+from nemo_gym.serve.deadline import DeadlineExceededError, is_over, within_call_limit, within_deadline
 from nemo_gym.serve.egress import encoded
 from nemo_gym.serve.guards import BodyLimit, HostGuard
 from nemo_gym.serve.local_response import LocalResponse
@@ -52,7 +52,7 @@ class LocalServer:
         The handler runs in a task and a context of its own. A timeout or a cancelled caller cancels it; what it raises
         is answered with a 500.
         """
-        sent = within_deadline(encoded(options), announce=True)
+        sent = within_deadline(within_call_limit(encoded(options)), announce=True)
         url_path = _with_query(url_path, sent.get("params"))
         exchange = _Exchange(_body_of(sent))
         scope = self._scope(method.upper(), url_path, _headers(sent, exchange.body, self.authority))

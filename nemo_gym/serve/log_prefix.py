@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any, TextIO
 
+from nemo_gym.serve.redaction import encodable, redact
+
 
 class PrefixedStream:
-    """A text stream that puts a prefix before each line; a line written in pieces gets one prefix."""
+    """A text stream that puts a prefix before each line; a line written in pieces gets one prefix.
+
+    What is written is redacted on the way, and what no file takes is escaped, whoever writes it.
+    """
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
         self._stream = stream
@@ -18,7 +23,7 @@ class PrefixedStream:
         if text:
             head = self._prefix if self._at_line_start else ""
             self._at_line_start = text.endswith("\n")
-            body = text[:-1] if self._at_line_start else text
+            body = encodable(redact(text[:-1] if self._at_line_start else text))
             tail = "\n" if self._at_line_start else ""
             self._stream.write(head + body.replace("\n", "\n" + self._prefix) + tail)
         return len(text)

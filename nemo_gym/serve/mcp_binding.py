@@ -23,6 +23,7 @@ from starlette.types import Message, Scope
 from nemo_gym.serve.failures import plain_text
 from nemo_gym.serve.redaction import redact
 from nemo_gym.serve.sessions import SESSION_ID_KEY, within_session
+from nemo_gym.serve.validation_errors import listed
 
 _NOTHING = inspect.Parameter.empty
 
@@ -184,7 +185,8 @@ def _body(binding: DirectBinding, arguments: dict[str, Any]) -> Any:
     try:
         return binding.body_model.model_validate(arguments)
     except ValidationError as error:
-        detail = orjson.dumps(error.errors(include_url=False, include_context=False), default=str).decode()
+        found = error.errors(include_url=False, include_context=False)
+        detail = orjson.dumps(listed(found)["detail"]).decode()
         raise HTTPException(422, detail) from error
 
 

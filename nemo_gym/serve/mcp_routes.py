@@ -12,7 +12,7 @@ import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nemo_gym.serve.bodies import check_nesting, read_body
+from nemo_gym.serve.bodies import again, check_nesting, read_body
 from nemo_gym.serve.mcp_names import (
     MCP_URL_PATH,
     NEMO_GYM_MCP_METADATA_KEY,
@@ -62,7 +62,7 @@ class SessionRoutes:
         asked = body["task_data"] if body is not None and is_typed else body
         allowed = self._allowed_tools(asked if isinstance(asked, dict) else {})
         answer = _Answer()
-        await self.app(scope, _again(raw, receive), answer.send)
+        await self.app(scope, again(raw, receive), answer.send)
         metadata = self._metadata(scope, allowed)
         await answer.forward(send, lambda value: _with_metadata(value, metadata, is_typed=is_typed))
 
@@ -80,10 +80,10 @@ class SessionRoutes:
         body = _object(raw) if _MCP_PREFIX in raw else None
         emitted = {} if body is None else _rename_calls(body, lambda call: self._own_name(call["name"]))
         if not emitted:
-            await self.app(scope, _again(raw, receive), send)
+            await self.app(scope, again(raw, receive), send)
             return
         answer = _Answer()
-        await self.app(scope, _again(orjson.dumps(body), receive), answer.send)
+        await self.app(scope, again(orjson.dumps(body), receive), answer.send)
         await answer.forward(send, lambda value: _with_emitted_names(value, emitted))
 
 
@@ -121,16 +121,6 @@ def _object(raw: bytes) -> dict[str, Any] | None:
     except (orjson.JSONDecodeError, RequestValidationError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives a body already read, then goes on with the given one."""
-    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return unread.pop() if unread else await receive()
-
-    return receive_again
 
 
 class _Answer:

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from nemo_gym.serve.bodies import MAX_NESTING, again, read_body
+from nemo_gym.serve.guards import BodyLimit
+from nemo_gym.serve.json_route import decode_json
 from nemo_gym.serve.mcp_binding import DirectDispatchError, call_direct
 from nemo_gym.serve.mcp_names import MCP_URL_PATH, NEMO_GYM_MCP_SESSION_TOKEN_HEADER
 from nemo_gym.serve.mcp_tokens import Grant, TokenError, Tokens
@@ -22,6 +28,10 @@ if TYPE_CHECKING:
     from mcp.types import CallToolRequest, CallToolResult, ListToolsRequest, ServerResult
 
 
+MAX_MESSAGE_BYTES = 4 << 20
+_PARSE_ERROR = -32700
+
+
 class ToolServer:
     """An ASGI app that speaks MCP for a set of tools while its lifespan runs; every request stands for itself."""
 
@@ -30,11 +40,28 @@ class ToolServer:
         self._tools = tools
         self._tokens = tokens
         self._manager: StreamableHTTPSessionManager | None = None
+        self._limited = BodyLimit(self._answer_json, max_bytes=MAX_MESSAGE_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._manager is None:
             raise RuntimeError("the app's lifespan has not been started, and MCP needs it")
-        await self._manager.handle_request(scope, receive, send)
+        if scope["method"] == "POST":
+            await self._limited(scope, receive, send)
+        else:
+            await self._manager.handle_request(scope, receive, send)
+
+    async def _answer_json(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Messages go on to the SDK; it would answer 500 to what no parser takes, which is refused here."""
+        raw = await read_body(receive)
+        try:
+            decode_json(raw)
+        except (RequestValidationError, HTTPException):
+            message = f"Parse error: not JSON in UTF-8, nested deeper than {MAX_NESTING} levels, or a number too long"
+            answer = {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": message}}
+            await JSONResponse(answer, status_code=400)(scope, receive, send)
+            return
+        assert self._manager is not None
+        await self._manager.handle_request(scope, again(raw, receive), send)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fastapi import FastAPI
 from nemo_gym.serve.errors import ServeError
 from nemo_gym.serve.mcp_binding import DirectBinding, bind_route
 from nemo_gym.serve.mcp_names import MCP_URL_PATH, RESERVED_MCP_TOOL_NAMES
+from nemo_gym.serve.server_log import server_log
 
 if TYPE_CHECKING:
     from mcp.types import Tool
@@ -21,7 +21,7 @@ PERMISSIVE_SCHEMA: dict[str, Any] = {"type": "object", "additionalProperties": T
 """Of a tool whose handler doesn't say what it takes."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
-LOG = logging.getLogger("nemo_gym.mcp_auto_exposure")
+LOG = server_log("nemo_gym.mcp_auto_exposure")
 
 
 class ExposureError(ServeError, ValueError):

@@ -21,7 +21,9 @@ from nemo_gym.config.hints import did_you_mean, unknown_keys
 from nemo_gym.config.instances import BaseRunServerInstanceConfig, BaseRunServerTypeConfig
 from nemo_gym.config.notices import warn
 from nemo_gym.serve import local
+from nemo_gym.serve.forks import reset_signals_in_forks
 from nemo_gym.serve.garbage import relax_collection
+from nemo_gym.serve.in_flight_socket import open_table_socket
 from nemo_gym.serve.sockets import listener, report_ready, take_ready_descriptor
 from nemo_gym.serve.uvicorn_server import ServingOptions, UvicornServer
 from nemo_gym.serve.worker_env import announce_workers
@@ -53,8 +55,20 @@ def validated_block(config_class: type[_Config], name: str, block: DictConfig) -
     try:
         return config_class.model_validate({**fields, "name": name})
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'block'}: {item['msg']}" for item in error.errors())
-        raise ConfigError(f"The configuration of server `{name}` is wrong: {problems}.") from error
+        raise ConfigError(f"The configuration of server `{name}` is wrong: {_problems(error)}.") from error
+
+
+def validated_settings(settings_class: type[_Config], config: Mapping[str, Any] | DictConfig) -> _Config:
+    """Settings of all servers from the top level of the config; ConfigError names every wrong one."""
+    try:
+        return settings_class.model_validate(config)
+    except ValidationError as error:
+        raise ConfigError(f"The configuration is wrong: {_problems(error)}.") from error
+
+
+def _problems(error: ValidationError) -> str:
+    found = error.errors(include_input=False)
+    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'block'}: {item['msg']}" for item in found)
 
 
 def _warn_of_unknown_keys(config_class: type[BaseModel], name: str, fields: Mapping[str, Any]) -> None:
@@ -105,10 +119,12 @@ class Seat:
     def serve(self, app: ASGIApp, options: ServingOptions, *, name: str, base_url: str) -> None:
         """Answer requests until told to stop; calls from this process to `name` at `base_url` need no socket."""
         _exit_cleanly_on_term()
+        reset_signals_in_forks()
 
         def ready(server: UvicornServer) -> None:
             relax_collection()
             local.register(name, base_url, app, state=server.lifespan.state)
+            open_table_socket()
             report_ready(self.ready_descriptor)
 
         try:

@@ -5,7 +5,6 @@ An error class asks for it with `refusal_status`; every other exception stays a 
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import orjson
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause, plain_text
 from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.server_log import server_log
 
 MESSAGES_PATH = "/v1/messages"
 _MAX_SHOWN_CHARS = 2_000
@@ -28,7 +28,7 @@ _ANTHROPIC_TYPES = {
     529: "overloaded_error",
 }
 
-_logger = logging.getLogger("nemo_gym.base_responses_api_model")
+_logger = server_log("nemo_gym.base_responses_api_model")
 
 
 def refusal_status(error: BaseException) -> int | None:

@@ -17,6 +17,9 @@ from nemo_gym.serve.connections import Connecting
 IDEMPOTENCY_HEADER = "X-NeMo-Gym-Idempotency-Key"
 """A request that carries it may be sent again: its receiver recognises the key and repeats the stored answer."""
 
+REPEATED_HEADER = "X-NeMo-Gym-Repeated"
+"""Marks a request that may have reached its receiver before, so that one that took another's place can tell."""
+
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
 _STALE_AFTER_IDLE_SECONDS = 1.0
 _STALE_WITHIN_SECONDS = 1.0

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import contextvars
 import importlib.util
-import re
 import signal
 import socket
 import sys
@@ -20,15 +19,16 @@ from pydantic import BaseModel
 from starlette.types import ASGIApp
 
 from nemo_gym.config.errors import ConfigError
-from nemo_gym.config.placement import ShardMember
+from nemo_gym.config.placement import PER_PROCESS_LIMIT, ShardMember
 from nemo_gym.serve import local
+from nemo_gym.serve.forks import reset_signals_in_forks
+from nemo_gym.serve.in_flight_socket import open_table_socket
 from nemo_gym.serve.log_prefix import PrefixedStream
 from nemo_gym.serve.sockets import report_ready
 from nemo_gym.serve.uvicorn_server import ServingOptions, UvicornServer
 
 _Config = TypeVar("_Config", bound=BaseModel)
 
-_PER_PROCESS = re.compile(r"^(num|max)_concurren")
 _STARTUP_FAILED = 3
 _current: contextvars.ContextVar[str] = contextvars.ContextVar("nemo_gym_shard_member")
 
@@ -76,7 +76,7 @@ def share_of(config: _Config, shards: int) -> _Config:
     limits = {
         name: max(1, value // shards)
         for name, value in config
-        if _PER_PROCESS.match(name) and isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if PER_PROCESS_LIMIT.match(name) and isinstance(value, int) and not isinstance(value, bool) and value > 0
     }
     return config.model_copy(update=limits) if shards > 1 and limits else config
 
@@ -106,6 +106,7 @@ class _MemberStream(PrefixedStream):
 
 def serve_all(residents: Sequence[Resident], ready_descriptor: int | None) -> None:
     """Answer requests until told to stop, and report readiness when all servers serve. Ends with SystemExit."""
+    reset_signals_in_forks()
     host = _Host(residents, ready_descriptor)
     settings = residents[0].options.uvicorn_config(residents[0].app)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
@@ -147,6 +148,7 @@ class _Host:
             local.register(resident.name, resident.base_url, resident.app, state=server.lifespan.state)
             self._missing -= 1
             if not self._missing:
+                open_table_socket()
                 report_ready(self._ready_descriptor)
 
         server = _Server(resident.options.uvicorn_config(resident.app), on_ready=ready)

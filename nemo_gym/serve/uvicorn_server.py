@@ -13,9 +13,9 @@ from typing import Any
 import uvicorn
 from pydantic import BaseModel, model_validator
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nemo_gym.serve.client_settings import set_tcp_keepalive
+from nemo_gym.serve.slow_clients import READ_TIMEOUT_SECONDS, PatientProtocol
 from nemo_gym.serve.sockets import BACKLOG
 
 KEEP_ALIVE_SECONDS = 30
@@ -23,7 +23,7 @@ KEEP_ALIVE_SECONDS = 30
 GRACEFUL_SHUTDOWN_SECONDS = 0.5
 
 
-class KeepaliveHttpToolsProtocol(HttpToolsProtocol):
+class KeepaliveHttpToolsProtocol(PatientProtocol):
     """Has the kernel notice clients that vanished; `keepalive` is (idle seconds, interval seconds, probes)."""
 
     def __init__(self, *args: Any, keepalive: tuple[int, int, int], **kwargs: Any) -> None:
@@ -34,6 +34,8 @@ class KeepaliveHttpToolsProtocol(HttpToolsProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             set_tcp_keepalive(sock, self._tcp_keepalive)
+            # asyncio does so too, but not for sockets accepted by one that was made without a protocol number.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
 
 
@@ -79,13 +81,16 @@ class ServingOptions:
     access_log: bool = False
     proxies: UvicornProxyHeadersConfig = field(default_factory=UvicornProxyHeadersConfig)
     graceful_shutdown_seconds: float = GRACEFUL_SHUTDOWN_SECONDS
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS
 
     def uvicorn_config(self, app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(
             app,
             host=self.host,
             port=self.port,
-            http=functools.partial(KeepaliveHttpToolsProtocol, keepalive=self.tcp_keepalive),  # type: ignore[arg-type]
+            http=functools.partial(  # type: ignore[arg-type]
+                KeepaliveHttpToolsProtocol, keepalive=self.tcp_keepalive, read_timeout=self.read_timeout_seconds
+            ),
             log_level="info" if self.access_log else "warning",
             access_log=self.access_log,
             backlog=BACKLOG,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
 import orjson
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.server_log import server_log
+from nemo_gym.serve.validation_errors import listed
 
 MAX_ERRORS = 20
 MAX_LOC_ITEMS = 8
@@ -21,26 +21,18 @@ MAX_TEXT_CHARS = 256
 MAX_BODY_CHARS = 4_096
 _TRUNCATED = "...<truncated>"
 
-_logger = logging.getLogger("nemo_gym.server_utils")
+_logger = server_log("nemo_gym.server_utils")
 
 
 async def log_and_answer_422(request: Request, error: Exception) -> Response:
-    """FastAPI's own 422, logged first; a failing log never changes the answer. Numbers JSON can't hold become null."""
+    """A 422 in FastAPI's words, logged first; a failing log never changes the answer."""
     problem = cast(RequestValidationError, error)
     try:
         await _log(request, problem.errors())
     except Exception:
         _logger.debug("A validation error could not be logged.", exc_info=True)
-    content = _encoded({"detail": jsonable_encoder(problem.errors())})
+    content = orjson.dumps(listed(problem.errors()), option=orjson.OPT_NON_STR_KEYS)
     return Response(content, status_code=422, media_type="application/json")
-
-
-def _encoded(content: Any) -> bytes:
-    """JSON; what was sent and is repeated may hold numbers and strings that only the standard encoder writes."""
-    try:
-        return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
-    except orjson.JSONEncodeError:
-        return json.dumps(content).encode()
 
 
 async def _log(request: Request, errors: Sequence[Any]) -> None:

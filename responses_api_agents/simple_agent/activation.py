@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseFunctionToolCall
 from responses_api_agents.simple_agent.conversation import Conversation, cookie_values, mark_unfinished, tool_calls
+from responses_api_agents.simple_agent.environment import raise_for_lost_session
 from responses_api_agents.simple_agent.recording import Recording
 from responses_api_agents.simple_agent.tools import RefusedToolCall, parsed_arguments, tool_path
 
@@ -79,6 +80,7 @@ class Activation:
         try:
             url_path, arguments = tool_path(call.name, self.offered), parsed_arguments(call.arguments)
             answer = await self.post_tool(call.name, url_path, arguments, self.cookies)
+            await raise_for_lost_session(answer)
             self.cookies.update(cookie_values(answer.cookies))
             content: bytes = await answer.read()
             output = content.decode("utf-8", errors="replace")

@@ -23,6 +23,7 @@ from nemo_gym.server_utils import get_response_json, raise_for_status
 from nemo_gym.server_utils import request as http_request
 from responses_api_agents.simple_agent.activation import Activation
 from responses_api_agents.simple_agent.conversation import Conversation, cookie_values
+from responses_api_agents.simple_agent.environment import release_in_background
 from responses_api_agents.simple_agent.recording import Recording, add_resolution, take_trajectory, with_trajectory
 from responses_api_agents.simple_agent.sessions import SimpleAgentSessionState, session_state
 from responses_api_agents.simple_agent.tools import offered_tools
@@ -63,6 +64,15 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         resources_server = self._resources_server_for_run()
         row = body.model_dump()
         cookies = await self._seed(resources_server, row, cookie_values(request.cookies))
+        try:
+            return await self._run_seeded(resources_server, body, row, cookies)
+        except BaseException:
+            release_in_background(self.server_client, resources_server, cookies)
+            raise
+
+    async def _run_seeded(
+        self, resources_server: str, body: SimpleAgentRunRequest, row: dict[str, Any], cookies: dict[str, str]
+    ) -> SimpleAgentVerifyResponse:
         # A post to itself, so that a subclass's `responses`, and whoever watches the calls, takes part in it.
         answer = await self.server_client.post(
             server_name=self.config.name,

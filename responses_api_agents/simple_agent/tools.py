@@ -16,6 +16,13 @@ RESERVED_ROUTES = frozenset({"verify", "seed_session", "close_session", "aggrega
 """Routes of a resources server that are not for its model, whatever the row says."""
 
 
+_ROOTS = frozenset({ROLLOUT_PATH_PREFIX, "mcp"})
+"""First segments of paths below which everything is the framework's: after the prefix, the route itself."""
+
+
+_MAX_SHOWN_NAME = 100
+
+
 class RefusedToolCall(Exception):
     """A call that is answered without being made. `output` is what the model reads instead of a result."""
 
@@ -35,7 +42,7 @@ def tool_path(name: str, offered: list[str]) -> str:
     """The route of a tool. RefusedToolCall for one that isn't offered, saying what is."""
     if name not in offered:
         known = f"The tools are: {', '.join(offered)}." if offered else "There are no tools."
-        raise RefusedToolCall(f"There is no tool {name!r}. {known}")
+        raise RefusedToolCall(f"There is no tool {name[:_MAX_SHOWN_NAME]!r}. {known}")
     return "/" + quote(name, safe="")
 
 
@@ -54,8 +61,8 @@ def parsed_arguments(arguments: str) -> dict[str, Any]:
 
 def _is_callable(name: str) -> bool:
     bare = name.strip("/. ")
-    is_prefixed = bare.partition("/")[0] == ROLLOUT_PATH_PREFIX  # what follows it would be the route
-    return bool(bare) and bare not in RESERVED_ROUTES and not is_prefixed
+    is_below = bare.partition("/")[0] in _ROOTS
+    return bool(bare) and bare.isprintable() and bare not in RESERVED_ROUTES and not is_below
 
 
 def _finite(number: str) -> float:

@@ -43,7 +43,7 @@ class LiteLLMModelServer(SimpleModelServer):
         if is_chat_completion(answer):
             converter = ResponsesConverter(return_token_id_information=False)
             return converter.chat_completion_to_response(body, NeMoGymChatCompletion.model_validate(answer))
-        return NeMoGymResponse.model_validate(repaired(answer))
+        return super()._response_of(body, repaired(answer))
 
     async def _ask(self, create: Callable[..., Awaitable[dict[str, Any]]], request: dict[str, Any]) -> dict[str, Any]:
         try:

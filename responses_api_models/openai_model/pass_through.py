@@ -19,6 +19,7 @@ from nemo_gym.openai_utils import (
     NeMoGymChatCompletionCreateParamsNonStreaming,
     NeMoGymResponse,
     NeMoGymResponseCreateParamsNonStreaming,
+    checked_answer,
 )
 
 
@@ -85,7 +86,7 @@ class PassThroughModel(SimpleResponsesAPIModel):
     ) -> NeMoGymChatCompletion:
         """The upstream's own answer to a chat completion request."""
         answer = await self._ask(self._client_of_call().create_chat_completion, self._upstream_body(body))
-        return NeMoGymChatCompletion.model_validate(answer)
+        return checked_answer(NeMoGymChatCompletion, answer, base_url=self._upstream.base_url, what="chat completion")
 
     def _client_of_call(self) -> NeMoGymAsyncOpenAI:
         """The client for the call being made."""
@@ -97,7 +98,7 @@ class PassThroughModel(SimpleResponsesAPIModel):
 
     def _response_of(self, body: NeMoGymResponseCreateParamsNonStreaming, answer: dict[str, Any]) -> NeMoGymResponse:
         """The checked answer to `body`."""
-        return NeMoGymResponse.model_validate(answer)
+        return checked_answer(NeMoGymResponse, answer, base_url=self._upstream.base_url, what="Response")
 
     def _upstream_items(self, items: list[Any], dumped: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The dumped items, each with the type its class implies: only messages may go untyped to a provider."""

@@ -26,6 +26,7 @@ from nemo_gym.openai_utils import (
     NeMoGymChatCompletionCreateParamsNonStreaming,
     NeMoGymResponse,
     NeMoGymResponseCreateParamsNonStreaming,
+    checked_answer,
 )
 from nemo_gym.responses_converter import (
     ResponsesConverter,
@@ -162,7 +163,7 @@ class VLLMModel(SimpleResponsesAPIModel):
             _logger.warning("Context overflow, answered as cut off: %s", overflow.reason_of(error))
             return self._local_answer("length")
         _note_upstream(outcome, 200)
-        return NeMoGymChatCompletion.model_validate(completion)
+        return checked_answer(NeMoGymChatCompletion, completion, base_url=client.base_url, what="chat completion")
 
     async def _native_response(
         self, request: Request, body: NeMoGymResponseCreateParamsNonStreaming
@@ -170,13 +171,14 @@ class VLLMModel(SimpleResponsesAPIModel):
         outcome = start_model_execution(request, upstream_attempted=True)
         data = {**(self.config.extra_body or {}), **body.model_dump(exclude_unset=True), "model": self.config.model}
         data |= self.config.sampling_overrides or {}
+        client = self._resolve_client(request)
         try:
-            answer = await self._resolve_client(request).create_response(**data)
+            answer = await client.create_response(**data)
         except ClientResponseError as error:
             _note_upstream(outcome, error.status)
             raise
         _note_upstream(outcome, 200)
-        return NeMoGymResponse.model_validate(answer)
+        return checked_answer(NeMoGymResponse, answer, base_url=client.base_url, what="Response")
 
     def _local_answer(self, finish_reason: str) -> NeMoGymChatCompletion:
         return NeMoGymChatCompletion.model_validate(overflow.local_completion(self.config.model, finish_reason))

@@ -5,7 +5,7 @@ import datetime
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import commands, machine, payloads, report, servers
+from tests.bench import commands, flight, machine, payloads, records, report, servers
 from tests.bench.report import Figure
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,15 @@ CASES: dict[str, Callable[..., list[Figure]]] = {
     "tools": payloads.tools,
     "tokens": payloads.tokens,
     "model": payloads.model,
+    "collector": records.collector,
+    "aggregate": records.aggregate,
+    "resume": records.resume,
+    "flight": flight.flight,
+    "curves": servers.curves,
+    "latency": flight.latency,
 }
+FOR_PICTURES = {"curves", "latency"}
+"""Only when asked for: they take long, and `tests.bench.pictures` draws them."""
 
 
 def main() -> None:
@@ -29,7 +37,7 @@ def main() -> None:
     options = parser.parse_args()
     facts = machine.facts()
     figures: list[Figure] = []
-    for name in options.only or CASES:
+    for name in options.only or [name for name in CASES if name not in FOR_PICTURES]:
         print(f"… {name}", flush=True)
         figures += CASES[name](ROOT, quick=options.quick)
     report.print_table(figures, facts)

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,15 +119,24 @@ def write_prompts(path: Path, count: int) -> None:
 
 
 def single(root: Path, *, quick: bool) -> list[Figure]:
-    return _single(root, quick, "single", "< 4 ms")
+    return _single(root, 200 if quick else 2000, _WIDTHS, "single", "< 4 ms")
 
 
 def single_shared(root: Path, *, quick: bool) -> list[Figure]:
-    return _single(root, quick, "single-shared", "< 1 ms", "+placement=shared")
+    return _single(root, 200 if quick else 2000, _WIDTHS, "single-shared", "< 1 ms", "+placement=shared")
 
 
-def _single(root: Path, quick: bool, case: str, budget: str, *extra: str) -> list[Figure]:
-    count = 200 if quick else 2000
+def curves(root: Path, *, quick: bool) -> list[Figure]:
+    """The two cases at more widths, for the pictures."""
+    count, widths = (100, (1, 16)) if quick else (1000, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
+    figures = _single(root, count, widths, "curve-process", "", "+placement=process")
+    return figures + _single(root, count, widths, "curve-shared", "", "+placement=shared")
+
+
+_WIDTHS = (1, 32, 256)
+
+
+def _single(root: Path, count: int, widths: Sequence[int], case: str, budget: str, *extra: str) -> list[Figure]:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, MockProvider("\\boxed{A}") as mock:
         scratch = Path(folder)
@@ -137,7 +146,7 @@ def _single(root: Path, quick: bool, case: str, budget: str, *extra: str) -> lis
         with started(root, scratch, mock.base_url, *extra) as servers:
             pids = servers.processes()
             collect(root, one, scratch / "warm.jsonl", servers.head_port, 1)
-            for width in (1, 32, 256):
+            for width in widths:
                 name = f"{case}/{width}"
                 figures += _single_at(
                     root, scratch, prompts, one, servers, pids, count, width, mock.base_url, name, budget

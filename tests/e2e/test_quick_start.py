@@ -59,6 +59,19 @@ def test_run_prints_progress_key_metrics_and_the_files(servers: tuple[Workplace,
     assert (place.folder / "results/mcqa_rollouts.jsonl").read_bytes().endswith(b"\n")
 
 
+def test_run_ends_with_the_health_of_its_records(servers: tuple[Workplace, Background]) -> None:
+    place, _ = servers
+    ended = place.gym(*RUN, "++output_jsonl_fpath=checked/run.jsonl")
+    assert ended.code == 0, ended.err
+    assert "\nHealth: 5 rollouts checked, " in ended.out
+    summary = json.loads((place.folder / "checked/quality_summary.json").read_text())
+    assert summary["run"]["artifacts"]["records"] == 5
+    assert len(place.read_rows("checked/rollout_verdicts.jsonl")) == 5
+    unchecked = place.gym(*RUN, "++output_jsonl_fpath=unchecked/run.jsonl", "--no-health-check")
+    assert unchecked.code == 0 and "Health:" not in unchecked.out
+    assert not (place.folder / "unchecked/quality_summary.json").exists()
+
+
 def test_profile_reads_what_the_run_wrote(servers: tuple[Workplace, Background]) -> None:
     place, _ = servers
     stem = "results/profiled"

@@ -76,7 +76,8 @@ def test_a_stopped_run_says_how_to_go_on(slow: Workplace, number: signal.Signals
 
 @pytest.mark.parametrize("name", ["policy_model", "mcqa_simple_agent"])
 def test_a_server_that_dies_ends_the_run_and_is_named(slow: Workplace, name: str) -> None:
-    with slow.started(*RUN, "-i", "rows.jsonl", "-o", "r.jsonl", "--concurrency", "1") as run:
+    only_once = ("+placement=process", "+server_restarts=0")
+    with slow.started(*RUN, *only_once, "-i", "rows.jsonl", "-o", "r.jsonl", "--concurrency", "1") as run:
         run.wait_until(lambda: slow.lines("r.jsonl") == 1)
         (described,) = slow.runs.glob("*/*/run.json")
         pids = {server["process_name"]: server["pid"] for server in json.loads(described.read_text())["servers"]}

@@ -60,7 +60,8 @@ def test_every_rollout_is_run_once_and_both_shards_take_part(place: Workplace, p
 
 
 def test_the_death_of_a_shard_ends_the_run_with_its_servers_names(stuck: Workplace) -> None:
-    with stuck.started(*RUN, "+placement_shards=2", "-i", "rows.jsonl", "-o", "r.jsonl") as run:
+    only_once = ("+placement_shards=2", "+server_restarts=0")
+    with stuck.started(*RUN, *only_once, "-i", "rows.jsonl", "-o", "r.jsonl") as run:
         run.wait_for("All 3 / 3 servers ready!")
         run.wait_until(lambda: stuck.lines("r.jsonl.journal") > 1)
         pids = shards(run)

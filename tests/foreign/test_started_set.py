@@ -88,7 +88,7 @@ def test_a_grandchild_reads_the_config_and_works_with_another_server(started: St
 
 
 def test_habits_of_a_script_that_owns_its_process(started: Started) -> None:
-    """Its own app and lifespan, spawned workers that find the script's functions, the whole config."""
+    """Its own app and lifespan, workers spawned and forked that find the script's functions, the whole config."""
     started.place.write_rows("odd.jsonl", [{"responses_create_params": {"input": "hello"}}])
     (record,) = collect(started, "odd_out", "--input", "odd.jsonl", "--agent", "odd_habits_simple_agent")
     folder = str(started.tree / "resources_servers/odd_habits")
@@ -104,6 +104,7 @@ def test_habits_of_a_script_that_owns_its_process(started: Started) -> None:
         "nested_of_config": nested,
         "model_name": "rule",
         "ticked": True,
+        "forked": 12,
     }
 
 

@@ -17,7 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "token_id_capture": {"config", "capture"},
     "serve": {"config", "capture", "token_id_capture"},
     "launch": {"config", "serve"},
-    "verifiers": {"sandbox"},
+    "verifiers": {"sandbox", "results"},
     "sandbox": {"config"},
     "datasets": {"config"},
     "results": {"config"},

@@ -20,6 +20,7 @@ _BUILT_IN = {
     "apptainer": "nemo_gym.sandbox.providers.apptainer:ApptainerProvider",
     "docker": "nemo_gym.sandbox.providers.docker:DockerProvider",
     "local": "nemo_gym.sandbox.providers.local:LocalProvider",
+    "namespaces": "nemo_gym.sandbox.providers.namespaces:NamespacesProvider",
 }
 _KNOWN_ELSEWHERE = ("daytona", "e2b", "ecs_fargate", "enroot", "opensandbox", "openshell")
 _registered: dict[str, ProviderClass] = {}

@@ -23,6 +23,8 @@ def function(name: object) -> dict[str, object]:
         "/verify",
         "verify/",
         "ng-rollout/x/verify",
+        "mcp/x",
+        "verify\n",
         "/ng-rollout/x/tool",
         ".",
         "..",

@@ -162,3 +162,21 @@ def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = SimpleModelServerConfig.model_validate({**block, "host": "h", "port": 1, "name": "policy_model"})
     assert parsed.drop_input_reasoning_items is True
     assert parsed.openai_model == ("m" if path.parent.name == "configs" else path.stem)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "what"),
+    [
+        ("/v1/responses", {"input": "x"}, "Response"),
+        ("/v1/messages", {"messages": [QUESTION], "model": "m", "max_tokens": 5}, "Response"),
+        ("/v1/chat/completions", {"messages": [QUESTION]}, "chat completion"),
+    ],
+)
+def test_a_200_without_an_answer_ends_as_one_sentence(
+    mock: MockProvider, path: str, body: dict[str, Any], what: str
+) -> None:
+    mock.play(Reply(raw={"error": {"message": "out of cheese"}}))
+    reply = make_client(mock).post(path, json=body)
+    told = f"the backend at {mock.base_url} answered 200 with no {what}: 'id' is missing; its error: "
+    assert reply.status_code == 500
+    assert told in reply.json() and "out of cheese" in reply.json() and len(reply.json()) < 300

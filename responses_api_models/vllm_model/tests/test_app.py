@@ -400,3 +400,13 @@ def test_shipped_configs(path: Path) -> None:
 def test_settings_that_contradict_each_other(config: dict[str, Any], word: str) -> None:
     with pytest.raises(ValidationError, match=word):
         make_config(**{"base_url": "http://x/v1", **config})
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_200_without_an_answer_is_one_sentence(mock: MockProvider, native: bool) -> None:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
+    mock.play(Reply(raw={"choices": [choice]}))
+    reply = make_client(mock, is_responses_native=native).post("/v1/responses", json={"input": "x"})
+    what = "Response" if native else "chat completion"
+    assert reply.status_code == 500
+    assert f"the backend at {mock.base_url} answered 200 with no {what}: 'id' is missing" in reply.json()

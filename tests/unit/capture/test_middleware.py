@@ -246,11 +246,9 @@ async def test_a_record_that_cant_be_written_marks_the_rollout_and_the_call_goes
     assert sent == PLAIN and CaptureStore(tmp_path).is_incomplete("0-0") and "0-0" in caplog.text
 
 
-async def test_an_id_that_is_no_file_name_costs_only_the_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert await call(captured(App(PLAIN), tmp_path), "/ng-rollout/a b/v1/responses") == PLAIN
-    assert list(tmp_path.iterdir()) == [] and "a b" in caplog.text
+async def test_an_id_that_is_no_file_name_is_refused(tmp_path: Path) -> None:
+    start, _ = await call(captured(App(PLAIN), tmp_path), "/ng-rollout/a b/v1/responses")
+    assert start["status"] == 400 and list(tmp_path.iterdir()) == []
 
 
 async def test_bodies_too_long_to_keep_are_left_out(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """The example data a resources server must ship."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from nemo_gym.cli.example_data import example_data_problems
+from tests.unit.cli.conftest import Gym
 
 
 @pytest.fixture
@@ -43,3 +46,44 @@ def test_missing_files_are_faults(server: Path) -> None:
     for path in (server / "data").iterdir():
         path.unlink()
     assert len(example_data_problems(server)) == 3
+
+
+CONFIG = """
+quiz:
+  resources_servers:
+    quiz:
+      entrypoint: app.py
+      domain: other
+      datasets:
+      - {name: example, type: example, jsonl_fpath: resources_servers/quiz/data/example.jsonl}
+"""
+
+
+@pytest.mark.parametrize("config_name", ["quiz", "flavor"])
+@pytest.mark.parametrize("metrics", [None, '{"Number of examples": 4}'])
+def test_the_advised_collation_writes_the_metrics(
+    gym: Gym, tmp_path: Path, config_name: str, metrics: str | None
+) -> None:
+    server = tmp_path / "resources_servers/quiz"
+    data = server / "data"
+    data.mkdir(parents=True)
+    (server / "configs").mkdir()
+    (server / "configs" / f"{config_name}.yaml").write_text(CONFIG)
+    row = json.dumps({"responses_create_params": {"input": "1+1"}})
+    (data / "example.jsonl").write_text(f"{row}\n" * 5)
+    (data / "example_rollouts.jsonl").write_text("{}\n" * 5)
+    if metrics is not None:
+        (data / "example_metrics.json").write_text(metrics)
+    (problem,) = example_data_problems(server)
+    advised = re.search("`gym (.*?)`", problem)
+    assert advised is not None
+    ended = gym(*shlex.split(advised[1]))
+    assert ended.code == 0, ended.err
+    assert example_data_problems(server) == []
+    assert (data / "example.jsonl").read_text() == f"{row}\n" * 5
+
+
+def test_metrics_that_cannot_be_read_must_be_deleted_first(server: Path) -> None:
+    (server / "data/example_metrics.json").write_text("{")
+    (problem,) = example_data_problems(server)
+    assert "delete it; then `gym dataset collate" in problem and "overwrite" not in problem

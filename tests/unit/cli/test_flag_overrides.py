@@ -57,6 +57,8 @@ COLLECT_FLAGS = [
     ("--no-serve", []),
     ("--resume", ["+resume_from_cache=true"]),
     ("--overwrite", ["+overwrite=true"]),
+    ("--resume-anyway", ["+resume_anyway=true"]),
+    ("--require-complete", ["+require_complete=true"]),
     ("--agent mcqa_simple_agent", ["+agent_name=mcqa_simple_agent"]),
     ("-a a", ["+agent_name=a"]),
     ("--input rows.jsonl", ["+input_jsonl_fpath=rows.jsonl"]),
@@ -82,11 +84,16 @@ COLLECT_FLAGS = [
 ]
 
 OTHER_FLAGS = [
+    ("eval aggregate --merge-anyway --require-complete", ["+merge_anyway=true", "+require_complete=true"]),
+    ("env resolve --origin", []),
     ("env start --detach", []),
     ("env status --json", ["+json=true"]),
     ("--json env status", ["+json=true"]),
     ("env stop --port 11001 --all", ["+head_server.port=11001"]),
     ("env logs judge --port 11001 --follow", ["+head_server.port=11001"]),
+    ("env restart judge --port 11001", ["+head_server.port=11001"]),
+    ("ps --json --watch --port 11001", ["+json=true", "+head_server.port=11001"]),
+    ("--json ps -w", ["+json=true"]),
     ("env validate --strict --json", ["+strict=true", "+json=true"]),
     ("env validate +limit=3", ["+limit=3"]),
     ("env schema --resources-server mcqa", ["+entrypoint=resources_servers/mcqa"]),

@@ -172,7 +172,7 @@ def test_search_dirs_hold_for_the_command_alone(
         seen.append(os.environ["NEMO_GYM_EXTRA_ROOTS"])
 
     monkeypatch.setattr(cli, "dispatch", note)
-    assert gym("env", "resolve", "--search-dir", "mine").code == 0
+    assert gym("env", "prefetch", "--search-dir", "mine").code == 0
     assert seen == [f"{tmp_path / 'mine'}{os.pathsep}/before"]
     assert os.environ["NEMO_GYM_EXTRA_ROOTS"] == "/before"
     assert str(tmp_path / "mine") in sys.path

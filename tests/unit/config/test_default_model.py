@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym.cli.composing import with_default_model
 from nemo_gym.config.default_model import EMBEDDED_MODEL_CONFIG, DefaultModel, default_model
 from nemo_gym.config.errors import ConfigError, ConfigPathNotFoundError
 
@@ -79,3 +80,15 @@ def test_warnings_are_left_to_composing(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_cannot_be_read_is_said_here_already() -> None:
     with pytest.raises(ConfigPathNotFoundError):
         default_model(["+config_paths=[gone.yaml]"])
+
+
+def test_the_embedded_model_lies_beneath_everything_else(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded = "policy_model: {responses_api_models: {llama_cpp_model: {entrypoint: app.py, a: 0, b: 0, c: 0, d: 0}}}"
+    write(EMBEDDED_MODEL_CONFIG, embedded)
+    place = "policy_model: {responses_api_models: {llama_cpp_model: "
+    write("a.yaml", "config_paths: [agent.yaml]\n" + place + "{b: file, c: file, d: file}}}")
+    write("env.yaml", place + "{c: env, d: env}}}")
+    field = "++policy_model.responses_api_models.llama_cpp_model.d=typed"
+    monkeypatch.setattr("sys.argv", ["gym", "+config_paths=[a.yaml]", field])
+    block = with_default_model().policy_model.responses_api_models.llama_cpp_model
+    assert (block.a, block.b, block.c, block.d) == (0, "file", "env", "typed")

@@ -4,7 +4,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from nemo_gym.config.secrets import Redactor, secret_values
-from nemo_gym.secret_utils import hide_secrets_in_overrides, looks_like_secret_key, recursively_hide_secrets
+from nemo_gym.secret_utils import (
+    hide_secrets_in_overrides,
+    looks_like_secret_key,
+    recursively_hide_secrets,
+    redacted,
+)
 from tests.unit.config.conftest import composed, plain
 
 
@@ -128,3 +133,44 @@ def test_secret_values_of_a_config_are_resolved(monkeypatch: pytest.MonkeyPatch)
     found = {"abc123-in-a-header", "Bearer tok", "tok", "in-a-url", "123456"}
     assert secret_values(config) == {"from-the-environment", "${gone}", *found}
     assert Redactor.from_config(config)("from-the-environment!") == "****!"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--api-key", "sk-1", "--model", "m"], ["--api-key", "****", "--model", "m"]),
+        (["--api-key=sk-1", "--max-tokens=3"], ["--api-key=****", "--max-tokens=3"]),
+        (["HF_TOKEN=hf-1", "PATH=/bin"], ["HF_TOKEN=****", "PATH=/bin"]),
+        (["--api-key", "--model", "m"], ["--api-key", "--model", "m"]),
+        (["--api-key", {"a": "b"}], ["--api-key", {"a": "b"}]),
+        (["token", "word"], ["token", "word"]),
+        (["a = b", "token = words of a sentence"], ["a = b", "token = words of a sentence"]),
+    ],
+)
+def test_secrets_among_the_arguments_of_a_program(arguments: list[object], shown: list[object]) -> None:
+    config = {"args": list(arguments)}
+    recursively_hide_secrets(config)
+    assert config == {"args": shown}
+    hidden = {str(before).rpartition("=")[2] for before, after in zip(arguments, shown, strict=True) if before != after}
+    assert secret_values({"args": list(arguments)}) == hidden
+
+
+def test_a_redacted_config_is_resolved_and_masked_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "from-the-environment")
+    config = OmegaConf.create(
+        {
+            "m": {"api_key": "${oc.env:MY_KEY}", "said": ["with from-the-environment"], "n": 3},
+            "from-the-environment": 1,
+            "pin_token": 123456,
+            "same": 123456,
+            "gone": "${nothing}",
+        }
+    )
+    assert redacted(config) == {
+        "m": {"api_key": "****", "said": ["with ****"], "n": 3},
+        "****": 1,
+        "pin_token": "****",
+        "same": "****",
+        "gone": "${nothing}",
+    }
+    assert config.m.said[0] == "with from-the-environment"

@@ -135,7 +135,7 @@ def test_status_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 # --- in the background ---
 
 BACKGROUND = """
-import sys
+import json, os, sys
 from nemo_gym.launch import fork_server
 from omegaconf import OmegaConf
 from nemo_gym.cli.run_helper import RunHelper
@@ -155,7 +155,7 @@ except GymError as error:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(detach, "_MAIN", BACKGROUND)
+    monkeypatch.setattr(detach, "_MAIN", BACKGROUND.replace("sys.argv[1]", "json.load(os.fdopen({fd}))[0]"))
     return []
 
 

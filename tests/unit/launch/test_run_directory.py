@@ -16,6 +16,7 @@ import pytest
 from nemo_gym.config.handover import read_token
 from nemo_gym.launch.errors import LaunchError, RunNotFoundError
 from nemo_gym.launch.linux import process_start
+from nemo_gym.launch.logs import keep_in_bounds, open_log
 from nemo_gym.launch.run_directory import RunDirectory, RunInfo, read_run, running, runs_folder, the_run
 from nemo_gym.launch.stop import stop_run
 
@@ -37,6 +38,17 @@ def test_it_is_private_and_holds_a_token() -> None:
     assert directory.path == runs_folder() / "11000"
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
     assert len(read_token(directory.path) or "") == 64
+
+
+def test_what_is_in_it_is_private_too() -> None:
+    run = RunDirectory.create(7001)
+    run.publish("127.0.0.1", 7001, [], {})
+    (run.path / "logs/x.log").parent.mkdir(exist_ok=True)
+    os.close(open_log(run.log_file("x")))
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in run.path.rglob("*") if path.is_file()}
+    assert found == {"run.json": 0o600, "token": 0o600, "x.log": 0o600}
+    assert keep_in_bounds(run.log_file("x"), longest=-1)
+    assert stat.S_IMODE((run.path / "logs/x.log.1").stat().st_mode) == 0o600
 
 
 def test_a_live_run_is_listed_until_its_folder_is_removed() -> None:

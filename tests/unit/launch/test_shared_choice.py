@@ -13,7 +13,14 @@ from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.instances import ServerInstance
 from nemo_gym.config.placement import Placement, Shard, ShardMember, cores, placed_shards, put_ports, set_placed_shards
 from nemo_gym.launch.interpreter import this_installation
-from nemo_gym.launch.placement import base_venv, listed, shared_members
+from nemo_gym.launch.placement import (
+    base_venv,
+    listed,
+    shared_members,
+    why_not_all,
+    why_not_by_itself,
+    within_limits,
+)
 from nemo_gym.launch.plan import ServerPlan
 from nemo_gym.launch.preload import PreloadFacts
 from nemo_gym.launch.sources import shared_class
@@ -113,7 +120,7 @@ def test_the_config_chooses_the_placement() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"placement": "shard"}, "process or shared"),
+        ({"placement": "shard"}, "process, shared or auto"),
         ({"placement_shards": 0}, "0"),
         ({"placement_shards": True}, "True"),
     ],
@@ -152,3 +159,59 @@ def test_a_shard_reads_what_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_names_are_listed_as_in_a_sentence() -> None:
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+
+
+# --- a placement that nobody chose ---
+
+
+def test_a_command_may_have_the_placement_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nemo_gym.config.placement.cores", lambda: 8)
+    assert Placement.from_config({}, "auto") == Placement("auto", 8)
+    assert Placement.from_config({"placement": "process"}, "auto") == Placement("process", 1)
+    assert Placement.from_config({"placement": "auto", "num_samples_in_parallel": 3}) == Placement("auto", 3)
+    assert Placement.from_config({"placement": "auto", "placement_shards": 5, "num_samples_in_parallel": 3}).shards == 5
+
+
+@pytest.mark.parametrize(("quota", "found"), [("150000 100000\n", 2), ("1000 100000\n", 1), ("max 100000\n", 4)])
+def test_a_container_with_less_cpu_has_fewer_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, found: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr("nemo_gym.config.placement._CPU_MAX", tmp_path / "cpu.max")
+    assert cores() == found
+
+
+def reason(plans: list[ServerPlan], venv: Venv | None = None, facts: PreloadFacts = FACTS) -> str | None:
+    return why_not_all(plans, {each.directory: venv or base_venv() for each in plans}, facts)
+
+
+def test_every_server_has_to_allow_it_and_the_first_that_does_not_is_named(tmp_path: Path) -> None:
+    base = this_installation()
+    folder, other = component(tmp_path / "toy"), component(tmp_path / "other", APP.replace("True", "False", 1))
+    fine = plan(folder)
+    assert reason([fine]) is None
+    assert reason([fine, plan(other)]) == ("other (responses_api_agents/other) doesn't declare that it may share one")
+    assert reason([plan(folder, num_workers=2)]) == "toy asks for 2 workers"
+    assert reason([replace(fine, needs_ray=True)]) == "toy keeps its own (it uses Ray)"
+    overlay = Venv(tmp_path / "v", "ours", base.executable, tmp_path, provides=frozenset({"sympy"}))
+    assert reason([fine], overlay) == "toy keeps its own (its venv has its own sympy)"
+
+
+def test_some_runs_are_not_shared_by_themselves(tmp_path: Path) -> None:
+    fine = plan(component(tmp_path / "toy"))
+    assert why_not_by_itself(OmegaConf.create({}), [fine]) is None
+    assert why_not_by_itself(OmegaConf.create({"ray_head_node_address": "auto"}), [fine]) == "the run uses Ray"
+    capture = OmegaConf.create({"token_id_capture": {"enabled": True}})
+    assert "token ids are captured" in str(why_not_by_itself(capture, [fine]))
+    assert why_not_by_itself(OmegaConf.create({"token_id_capture": {"enabled": False}}), [fine]) is None
+
+
+def test_a_strict_limit_is_not_multiplied_by_shards(tmp_path: Path) -> None:
+    """B43: a server that is limited to two at a time is, however many shards there could be."""
+    folder = component(tmp_path / "toy")
+    plans = [plan(folder), plan(folder, max_concurrent_requests=2, num_concurrent_calls=5, max_steps=1)]
+    counted = Placement("auto", 8, is_counted=True)
+    assert within_limits(counted, plans).shards == 2
+    assert within_limits(replace(counted, is_counted=False), plans).shards == 8
+    assert within_limits(counted, plans[:1]).shards == 8

@@ -164,6 +164,35 @@ def test_a_server_that_cannot_be_built_is_named(config: DictConfig) -> None:
     assert "The configuration of server `near` is wrong: max_concurrent_requests" in str(caught.value)
 
 
+def test_sharing_is_chosen_where_every_server_allows_it(config: DictConfig) -> None:
+    del config["alone"], config["placement"], config["placement_shards"]
+    config["num_samples_in_parallel"] = 1
+    with started(config, placement="auto") as (launch, lines):
+        chosen = "near and agent share one process (placement: shared, as all of them allow; +placement=process gives "
+        assert f"{chosen}each its own)" in lines
+        assert ask(f"{url_of(config, 'agent', 0)}/neighbour")["local"]
+        assert len(launch.processes) == 2 and len({process.pid for process in launch.processes.values()}) == 1
+
+
+def test_sharing_is_not_chosen_where_one_server_refuses(config: DictConfig) -> None:
+    del config["placement"]
+    with started(config, placement="auto") as (launch, lines):
+        assert (
+            "Every server has a process of its own: alone (resources_servers/alone) doesn't declare that it may share "
+            "one."
+        ) in lines
+        assert placed_shards(config) == []
+        assert len({process.pid for process in launch.processes.values()}) == 3
+
+
+def test_a_placement_that_was_chosen_is_not_chosen_again(config: DictConfig) -> None:
+    del config["alone"]
+    config["placement"] = "process"
+    with started(config, placement="auto") as (launch, lines):
+        assert not any("share" in line for line in lines)
+        assert len({process.pid for process in launch.processes.values()}) == 2
+
+
 def test_nothing_is_shared_where_nothing_may_be(root: Path) -> None:
     toys.add_component(root, "alpha")
     config = toys.config_for(root, "alpha", placement="shared")

@@ -198,6 +198,7 @@ def test_every_base_url_of_model_servers_counts_once() -> None:
 def test_an_openai_address_is_asked_for_its_models() -> None:
     assert ModelEndpoint("http://a/v1/", ()).probe_url == "http://a/v1/models"
     assert ModelEndpoint("http://a/x", ()).probe_url == "http://a/x"
+    assert ModelEndpoint("http://me:pw@a/v1", ()).probe_url == "http://a/v1/models"
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 503])

@@ -136,7 +136,10 @@ def read_jsonl(path: Path) -> list[Row]:
 
 
 def collection_config(tmp_path: Path, rows: Iterable[Row], **fields: Any) -> RolloutCollectionConfig:
-    source = write_jsonl(tmp_path / "input.jsonl", rows)
+    """A collection of these rows; of those that are there already where none are given."""
+    source, given = tmp_path / "input.jsonl", list(rows)
+    if given or not source.exists():
+        write_jsonl(source, given)
     values = {"input_jsonl_fpath": str(source), "output_jsonl_fpath": str(tmp_path / "out.jsonl"), **fields}
     return RolloutCollectionConfig.model_validate(values)
 

@@ -59,6 +59,7 @@ async def test_what_a_person_reads_and_the_files_it_names(
         "Fully materialized inputs: results/mcqa_rollouts_materialized_inputs.jsonl\n"
         "Rollouts: results/mcqa_rollouts.jsonl\n"
         "Aggregate metrics: results/mcqa_rollouts_aggregate_metrics.json\n"
+        "5 asked: 5 measured, 0 failed, 0 unknown\n"
     )
     assert "Collecting rollouts: 100%|" in shown.err and "| 5/5 [" in shown.err
     for name in ("", "_failures", "_materialized_inputs"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from omegaconf import DictConfig
 from nemo_gym import rollout_collection
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.rollout_collection import EvalRunConfig, RolloutCollectionHelper, collect_from_running_servers
-from nemo_gym.rollouts.errors import ServersUnavailableError
+from nemo_gym.rollouts.errors import OutputError, ResumeRefusedError, ServersUnavailableError
+from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.serve.errors import UnreachableHeadError
 from tests.unit.rollouts.fakes import (
     FakeClient,
@@ -122,3 +124,35 @@ def test_who_fronts_whom() -> None:
     assert rollout_collection._environment_server_for_agent("math_agent", fronts) == "math_environment_server"
     with pytest.raises(ValueError, match="bare"):
         rollout_collection._environment_server_for_agent("bare", fronts)
+
+
+def test_what_may_not_be_gone_on_with_is_told_before_servers_are_waited_for(tmp_path: Path, serve: Serve) -> None:
+    """B07, B54: a refusal costs no start of servers."""
+    rows = write_jsonl(tmp_path / "rows.jsonl", [task("a"), task("b")])
+    client = FakeClient(served(), right)
+    serve(client)
+    fields: dict[str, Any] = {"output_jsonl_fpath": "x.jsonl", "agent_name": "math_agent"}
+    collect_from_running_servers(wanted(**fields, input_jsonl_fpath=str(rows)))
+    client.status_of = lambda name: pytest.fail("was asked")
+    with pytest.raises(ResumeRefusedError, match="num_repeats: 1 → 2"):
+        collect_from_running_servers(wanted(**fields, resume_from_cache=True, num_repeats=2))
+    other = write_jsonl(tmp_path / "other.jsonl", [task("c")])
+    with pytest.raises(ResumeRefusedError, match=r"input: rows\.jsonl → other\.jsonl"):
+        collect_from_running_servers(wanted(**fields, resume_from_cache=True, input_jsonl_fpath=str(other)))
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_an_output_that_another_run_writes_is_told_before_servers_are_waited_for(
+    tmp_path: Path, serve: Serve, resumed: bool
+) -> None:
+    rows = write_jsonl(tmp_path / "rows.jsonl", [task("a")])
+    client = FakeClient(served(), right)
+    serve(client)
+    fields = {"output_jsonl_fpath": "x.jsonl", "agent_name": "math_agent", "input_jsonl_fpath": str(rows)}
+    collect_from_running_servers(wanted(**fields))
+    client.status_of = lambda name: pytest.fail("was asked")
+    with (
+        ResultSet(Path("x.jsonl")).locked(),
+        pytest.raises(OutputError, match=rf"Another run \(process {os.getpid()}\) is writing x\.jsonl"),
+    ):
+        collect_from_running_servers(wanted(**fields, resume_from_cache=resumed))

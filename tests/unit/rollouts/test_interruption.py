@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym import rollout_collection
+from nemo_gym.rollouts import budget
+from nemo_gym.rollouts.errors import TerminatedError
 from nemo_gym.rollouts.interruption import resume_command, run_until_signal
 from nemo_gym.rollouts.outputs import ResultSet
-from tests.unit.rollouts.fakes import read_jsonl
+from tests.unit.rollouts.fakes import FakeClient, collection_config, read_jsonl, right, served, task
 
 SCRIPT = """
 import asyncio, signal, sys, threading
@@ -30,7 +33,7 @@ async def answer(row):
         try:
             await asyncio.Event().wait()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.raise_signal(number)
     return right(row)
 
@@ -46,9 +49,9 @@ except GymError as error:
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGHUP, 75)])
 def test_a_signal_closes_the_books_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    """Also when it is said twice, as `timeout` does."""
+    """B111. Also when it is said twice, as `timeout` does."""
     arguments = ["eval", "run", "--no-serve", "--overwrite", "--agent", "math_agent"]
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path), *arguments],
@@ -61,13 +64,14 @@ def test_a_signal_closes_the_books_and_says_how_to_go_on(tmp_path: Path, number:
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    told, said = process.communicate(timeout=60)
     assert process.returncode == code, said
     output = tmp_path / "out.jsonl"
     assert said.splitlines()[-2:] == [
         f"Stopped: 2 of 3 rollouts are saved in {output}. Go on with:",
         f"gym eval run --no-serve --agent math_agent --output {output} --resume",
     ]
+    assert told.splitlines() == ["3 asked: 2 measured, 0 failed, 1 unknown"]
     assert len(read_jsonl(output)) == 2
     assert read_jsonl(tmp_path / "out.jsonl.journal")[-1]["state"] == "stopped"
     assert not list(tmp_path.glob(".*"))
@@ -89,10 +93,58 @@ def test_a_signal_before_anything_began_leaves_no_complaint(
     assert not recwarn.list
 
 
+def _as_nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_hup_that_nohup_had_ignored_stays_ignored(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), "eval", "run"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        preexec_fn=_as_nohup,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (ignored,) = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:")]
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert ignored >> (signal.SIGHUP - 1) & 1
+    assert (process.returncode, "2 of 3 rollouts are saved" in said) == (130, True), said
+
+
+def test_a_spent_budget_ends_as_walltime_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B111: what was measured is scored, the rest can be gone on with."""
+    looks = iter([False, False, True])
+    monkeypatch.setattr(budget.Budget, "is_spent", lambda self: next(looks))
+    client = FakeClient(served(), right)
+    monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
+    rows = [task(f"q{number}") for number in range(3)]
+    config = collection_config(
+        tmp_path, rows, agent_name="math_agent", num_samples_in_parallel=1, dispatch_budget_s=60.0
+    )
+    with pytest.raises(TerminatedError, match=r"2 of 3 rollouts are saved.*\ngym eval run .*--resume") as raised:
+        rollout_collection.run_collection(config, argv=["eval", "run"])
+    assert raised.value.exit_code == 75
+    assert capsys.readouterr().out.splitlines()[-1] == "3 asked: 2 measured, 0 failed, 1 unknown"
+    assert (tmp_path / "out_aggregate_metrics.json").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
+    rollout_collection.run_collection(collection_config(tmp_path, [], resume_from_cache=True), argv=["eval", "run"])
+    assert len(read_jsonl(tmp_path / "out.jsonl")) == 3
+
+
 @pytest.mark.parametrize(
     ("argv", "command"),
     [
         ("eval run -o x.jsonl", "gym eval run -o x.jsonl --resume"),
+        ("eval run -o x.jsonl --resume-anyway", "gym eval run -o x.jsonl --resume-anyway"),
         ("eval run --output=x.jsonl --resume", "gym eval run --output=x.jsonl --resume"),
         (
             "eval run +output_jsonl_fpath=x.jsonl +resume_from_cache=true",

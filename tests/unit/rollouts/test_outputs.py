@@ -44,6 +44,7 @@ async def test_a_second_run_moves_the_whole_older_set_aside_under_one_number(
                     "out_failures.jsonl",
                     "out_materialized_inputs.jsonl",
                     "out_aggregate_metrics.json",
+                    "out_coverage.json",
                     "out_reward_profiling.jsonl",
                 )
             ),

@@ -54,9 +54,8 @@ async def test_what_is_measured_stays_and_the_rest_is_run_without_the_input(
     keep(tmp_path / "out.jsonl", 2)
     kept = (tmp_path / "out.jsonl").read_bytes()
     (tmp_path / "input.jsonl").unlink()
-    client = await resume(tmp_path, num_repeats=9, responses_create_params={"temperature": 3})
+    client = await resume(tmp_path)
     assert keys(client.runs) == [2, 3, 4]
-    assert all("temperature" not in row["responses_create_params"] for row in client.runs)
     assert (tmp_path / "out.jsonl").read_bytes().startswith(kept)
     assert keys(read_jsonl(tmp_path / "out.jsonl")) == [0, 1, 2, 3, 4]
     shown = capsys.readouterr()

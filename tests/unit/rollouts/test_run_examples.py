@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +17,9 @@ from nemo_gym.config.errors import (
 )
 from nemo_gym.rollout_collection import DispatchLatencyTracker, RolloutCollectionHelper
 from nemo_gym.rollouts.errors import RoutingError
+from nemo_gym.token_id_capture.store import TokenCaptureStore
 from tests.unit.rollouts.fakes import FakeClient, FakeReply, Helper, Row, agent, relay, right, served, task
+from tests.unit.token_id_capture.calls import call, said
 
 
 def rows(count: int, **fields: Any) -> list[Row]:
@@ -279,3 +282,20 @@ def test_resolve_task_sources_leaves_rows_with_an_agent_alone() -> None:
     examples = [task("a", task_source="math"), task("b", agent_ref={"name": "x", "k": 1}, task_source="math")]
     RolloutCollectionHelper.resolve_task_sources(examples, served())
     assert [row["agent_ref"] for row in examples] == [{"name": "math_agent"}, {"name": "x", "k": 1}]
+
+
+async def test_captured_tokens_stay_where_they_are_for_the_trainer(tmp_path: Path) -> None:
+    """Spec 40 §8.4: a result is what `/run` returned; folding captured tokens in is for others to do."""
+    store = TokenCaptureStore(tmp_path / "tokens")
+    answer = {"response": {"output": [said("x")]}, "reward": 1.0}
+
+    async def run(row: Row) -> Row:
+        await store.put(call("call-1", [1], [2], rollout_id="0-0", output=[said("x")]))
+        return answer
+
+    capture = {"enabled": True, "dir": str(store.root)}
+    config = served(token_id_capture=capture, math_agent=agent(token_id_capture=True))
+    (row,) = rows(1, _ng_task_index=0, _ng_rollout_index=0)
+    ((_, result),) = [await each for each in Helper(FakeClient(config, run)).run_examples([row])]
+    assert result == answer
+    assert (await store.freeze("0-0")).entries[0].generation_token_ids == [2], "still there to be finalised"

@@ -42,7 +42,7 @@ PATHS = {"input_jsonl_fpath": "i", "output_jsonl_fpath": "o"}
         ({"dispatch_budget_s": 0.0}, "dispatch_budget_s needs num_samples_in_parallel"),
         ({"num_samples_in_parallel": 0}, "greater than 0"),
         ({"environment_routing_mode": "legacy"}, "needs environment_server_name"),
-        ({"environment_routing_mode": "taskset"}, "needs environment_server_routes"),
+        ({"environment_routing_mode": "taskset"}, "needs environment_server_routes; with --no-serve too .* --config"),
         ({"overwrite": True, "resume_from_cache": True}, "exclude each other"),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_config_names_one_provider(config: dict[str, Any]) -> None:
 
 
 def test_an_unknown_provider_lists_all() -> None:
-    with pytest.raises(ValueError, match=r"there are apptainer, docker, local\. Did you mean `local`"):
+    with pytest.raises(ValueError, match=r"there are apptainer, docker, local, namespaces\. Did you mean `local`"):
         create_provider({"locl": {}})
 
 

@@ -17,9 +17,11 @@ from multidict import CIMultiDict
 from pydantic import ValidationError
 
 from nemo_gym import openai_utils, server_utils
-from nemo_gym.openai_utils import NeMoGymAsyncOpenAI, PermanentEndpointError
+from nemo_gym.errors import GymError
+from nemo_gym.openai_utils import NeMoGymAsyncOpenAI, NeMoGymResponse, PermanentEndpointError, checked_answer
 from nemo_gym.schema import backend_client, backend_endpoint
-from nemo_gym.schema.backend_answers import is_context_overflow, retry_after_seconds
+from nemo_gym.schema.backend_answers import is_context_overflow, retry_after_seconds, without_userinfo
+from nemo_gym.serve.refusals import refusal_status
 
 URL = "http://backend/v1"
 
@@ -418,3 +420,79 @@ def test_lazy_names_are_the_server_librarys() -> None:
     assert openai_utils.request is server_utils.request
     with pytest.raises(AttributeError):
         openai_utils.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_a_long_wait_is_announced(backend: Backend, status: int, capsys: Any) -> None:
+    backend.script = [error(status, **{"Retry-After": "60"})]
+
+    await client(base_url="http://user:pass@backend/v1").create_models()
+
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("[model_wait ")]
+    assert line.startswith(f"[model_wait url={URL} seconds=6") and line.endswith(" try=2 max_tries=3]")
+    assert "pass" not in printed
+
+
+async def test_a_short_wait_is_not_announced(backend: Backend, capsys: Any) -> None:
+    backend.time = 100
+    backend.script = [error(429, **{"Retry-After": "4"}), error(500, **{"Retry-After": "5"})]
+
+    await client().create_models()
+
+    assert "model_wait" not in capsys.readouterr().out
+
+
+async def test_a_wait_is_announced_once_to_all_who_wait_for_the_same_backend(backend: Backend, capsys: Any) -> None:
+    backend.script = [error(429, **{"Retry-After": "60"})]
+    await status_of(client(max_http_attempts=1).create_models())
+    begun = backend.time
+
+    await client().create_models()
+    backend.time = begun
+    await client().create_models()
+    assert capsys.readouterr().out.count("[model_wait ") == 1
+
+    backend.script = [error(429, **{"Retry-After": "100"})]
+    await client().create_models()
+    assert capsys.readouterr().out.count("[model_wait ") == 1
+
+
+async def test_a_body_that_is_no_json_is_one_sentence(backend: Backend) -> None:
+    backend.script = [Answer(body=b"<html>")]
+
+    with pytest.raises(GymError) as caught:
+        await client(base_url="http://user:pass@backend/v1").create_response()
+    assert str(caught.value).startswith("http://backend/v1/responses answered 200 with a body that is no JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ({}, "'id' is missing"),
+        ({"id": "r", "created_at": "x"}, "created_at: Input should be a valid number, "),
+        ([], "Input should be a valid dictionary"),
+        ({"error": {"message": "no such model"}}, "'id' is missing; its error: {'message': 'no such model'}"),
+    ],
+)
+def test_a_200_without_an_answer_is_one_sentence(answer: Any, fault: str) -> None:
+    with pytest.raises(GymError) as caught:
+        checked_answer(NeMoGymResponse, answer, base_url="http://user:pass@backend/v1", what="Response")
+
+    sentence = str(caught.value)
+    assert sentence.startswith(f"the backend at {URL} answered 200 with no Response: {fault}")
+    assert "\n" not in sentence and "pass" not in sentence and len(sentence) < 250
+    assert refusal_status(caught.value) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://a:b@host/v1", "http://host/v1"),
+        ("http://a:p@ss@host/v1", "http://host/v1"),
+        ("http://host/v1?q=a@b", "http://host/v1?q=a@b"),
+        ("http://host/@v1", "http://host/@v1"),
+    ],
+)
+def test_passwords_in_urls_are_not_shown(url: str, shown: str) -> None:
+    assert without_userinfo(url) == shown

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNo
 from nemo_gym.rollout_correlation import current_rollout_id
 from nemo_gym.serve import agent_sessions
 from nemo_gym.serve.agent_sessions import AgentSessions
+from nemo_gym.serve.failures import Cause
 from tests.unit.serve.toys import RESPONSE, ROW, client_of, config_of, mock_client
 
 SEED: dict[str, Any] = {
@@ -392,3 +394,59 @@ def test_access_names_are_unique(build: Callable[[], Any]) -> None:
 
 def seed_request(*accesses: Any) -> AgentSeedSessionRequest:
     return AgentSeedSessionRequest.model_validate({**SEED, "tool_accesses": list(accesses)})
+
+
+async def test_the_longest_unused_sessions_are_released_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counted as expired sessions, not begun anew in silence."""
+    monkeypatch.setattr(agent_sessions, "MAX_OPEN_SESSIONS", 2)
+    released: list[str] = []
+
+    async def release(state: AgentSessionState) -> AgentCloseSessionResponse:
+        released.append(state.request.agent_session_id)
+        return AgentCloseSessionResponse(agent_session_id=released[-1])
+
+    async def seed(body: AgentSeedSessionRequest) -> AgentSessionState:
+        return AgentSessionState(request=body)
+
+    sessions = AgentSessions({}, OrderedDict(), 300, release)
+    for number in range(4):
+        await sessions.seed(
+            None, AgentSeedSessionRequest.model_validate({**SEED, "agent_session_id": f"s{number}"}), seed
+        )
+        if number:
+            sessions.require("s1")
+    await sessions.seed(None, AgentSeedSessionRequest.model_validate({**SEED, "agent_session_id": "s4"}), seed)
+    await asyncio.sleep(0)
+    assert released == ["s0", "s2"] and set(sessions.records) == {"s1", "s3", "s4"}
+    with pytest.raises(HTTPException) as caught:
+        sessions.require("s0")
+    cause = Cause.of_headers(caught.value.headers)
+    assert caught.value.status_code == 409 and cause is not None and cause.kind == "session_expired"
+
+
+# --- what ids may be --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/agent_sessions", "/v1/agent_sessions/close"])
+def test_ids_of_sessions_have_a_length(path: str) -> None:
+    body = SEED if path.endswith("sessions") else CLOSE
+    client = web(agent_of(SessionAgent))
+    assert client.post(path, json={**body, "agent_session_id": "s" * 201}).status_code == 422
+    long = {"rollout_id": "r" * 181}
+    assert client.post(path, json={**body, "episode_id": long}).status_code == 422
+    assert client.post(path, json={**body, "agent_session_id": "s" * 200}).status_code == 200
+
+
+@pytest.mark.parametrize("prefix", ["/ng-rollout/..", "/ng-rollout/.x", "/ng-rollout/a b", f"/ng-rollout/{'a' * 201}"])
+def test_a_prefix_with_what_is_no_rollout_is_refused(prefix: str) -> None:
+    client = TestClient(agent_of().setup_webserver())
+    for path in ("/v1/responses", "/training-token-capture/v1/responses"):
+        reply = client.post(f"{prefix.replace('..', '%2e%2e')}{path}", json={"input": "hi"})
+        assert reply.status_code == 400 and "names no rollout" in reply.json()["detail"]
+
+
+def test_a_row_that_names_no_rollout_is_refused() -> None:
+    reply = web(agent_of(config=OBSERVED)).post("/run", json={**ROW, "_ng_rollout_id": "../x"})
+    assert reply.status_code == 422 and "_ng_rollout_id is '../x'" in reply.json()["detail"]

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym.serve import cancellation
 from nemo_gym.serve.cancellation import ClientDisconnectCancellationMiddleware
-from nemo_gym.serve.failures import ExceptionMiddleware
+from nemo_gym.serve.failures import CAUSE_HEADER, Cause, ExceptionMiddleware
 from nemo_gym.serve.json_app import json_app
 from tests.unit.serve.toys import read_request, serving
 
@@ -183,13 +183,20 @@ async def test_a_cancelled_server_task_is_not_mistaken_for_a_client_that_left() 
     async def forever(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.Event().wait()
 
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
     middleware = ClientDisconnectCancellationMiddleware(forever)
-    task = asyncio.create_task(middleware({"type": "http"}, asyncio.Event().wait, None))  # type: ignore[arg-type]
+    task = asyncio.create_task(middleware({"type": "http"}, asyncio.Event().wait, send))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert middleware.num_cancelled == 0
+    cause = Cause.of_headers({CAUSE_HEADER: dict(sent[0]["headers"])[CAUSE_HEADER.lower().encode()]})
+    assert sent[0]["status"] == 502 and cause is not None and cause.kind == "transport_peer_drop"
 
 
 async def test_other_protocols_pass(watched: Watched) -> None:
@@ -201,3 +208,29 @@ async def test_other_protocols_pass(watched: Watched) -> None:
     middleware: ASGIApp = ClientDisconnectCancellationMiddleware(app)
     await middleware({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
     assert seen == [{"type": "lifespan"}]
+
+
+async def test_a_server_that_stops_blames_the_connection_and_a_handler_that_gives_up_itself() -> None:
+    """B26: what was under way when a server stopped is tried again; a handler's own mistake isn't."""
+    causes: list[Cause | None] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            causes.append(Cause.of_headers({CAUSE_HEADER: dict(message["headers"])[CAUSE_HEADER.lower().encode()]}))
+
+    async def forever(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.Event().wait()
+
+    async def gives_up(scope: Scope, receive: Receive, send: Send) -> None:
+        raise asyncio.CancelledError
+
+    task = asyncio.create_task(ExceptionMiddleware(forever, server_label="toy")({"type": "http"}, _nothing, send))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+    await ExceptionMiddleware(gives_up, server_label="toy")({"type": "http"}, _nothing, send)
+    assert [cause and cause.kind for cause in causes] == ["transport_peer_drop", None]
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

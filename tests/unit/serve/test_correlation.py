@@ -13,6 +13,8 @@ from nemo_gym.rollout_correlation import (
     maybe_rollout_id_from_run_body,
     rollout_context,
 )
+from nemo_gym.serve.correlation import RolloutIdGuard
+from nemo_gym.serve.guards import refuse
 from nemo_gym.server_utils import apply_rollout_prefix, rollout_path_prefix
 from tests.unit.serve.toys import call_app
 
@@ -42,10 +44,50 @@ def test_the_id_follows_from_the_row(body: dict[str, Any] | None, rollout_id: st
         assert maybe_rollout_id_from_run_body(Row.model_validate(body)) == rollout_id
 
 
-@pytest.mark.parametrize("rollout_id", ["", "-a", "a/b", "a b", "ä", "a\n", 7])
+NO_IDS = ["", "-a", ".a", "..", "a/b", "../../etc/passwd", "a b", "ä", "a\n", "a\0", "a" * 201]
+
+
+@pytest.mark.parametrize("rollout_id", [*NO_IDS, 7, ["a"]])
 def test_an_id_that_is_none_is_refused(rollout_id: Any) -> None:
-    with pytest.raises(ValueError, match="_ng_rollout_id"):
+    with pytest.raises(ValueError, match="_ng_rollout_id is"):
         maybe_rollout_id_from_run_body({"_ng_rollout_id": rollout_id})
+
+
+@pytest.mark.parametrize("task", ["../x", {"a": 1}, -1, 1e300, "x" * 200])
+def test_indices_that_make_no_id_are_refused(task: Any) -> None:
+    with pytest.raises(ValueError, match="_ng_task_index-_ng_rollout_index is"):
+        maybe_rollout_id_from_run_body({"_ng_task_index": task, "_ng_rollout_index": 1})
+
+
+def test_an_attempt_that_makes_an_id_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 200 characters"):
+        maybe_rollout_id_from_run_body({"_ng_rollout_id": "a" * 199, "_ng_attempt_index": 1})
+
+
+@pytest.mark.parametrize("middleware", [RolloutContextMiddleware, RolloutIdGuard])
+@pytest.mark.parametrize("rollout_id", NO_IDS)
+async def test_a_path_with_what_is_no_id_is_refused(middleware: Any, rollout_id: str) -> None:
+    """B107: ids name files of captures."""
+    reached = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append((scope["path"], current_rollout_id()))
+        await refuse(send, 404, "")
+
+    status, _, body = await call_app(middleware(app), f"/ng-rollout/{rollout_id}/v1/responses")
+    if (rollout_id and "/" not in rollout_id) or rollout_id.startswith(".."):
+        assert status == 400 and b"an id of a rollout" in body and not reached
+    else:
+        assert status == 404 and all(current in (None, "a") for _, current in reached)  # another path, or another id
+
+
+async def test_a_guarded_path_keeps_its_prefix() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await refuse(send, 299, scope["path"])
+
+    for path in ("/ng-rollout/7-0/v1/responses", "/run"):
+        status, _, body = await call_app(RolloutIdGuard(app), path)
+        assert status == 299 and path.encode() in body
 
 
 def test_contexts_nest_and_end() -> None:

@@ -80,9 +80,9 @@ def slow(name: str, client: Any = None) -> Slow:
     return Slow(config=resources_config(name=name), server_client=client or mock_client())
 
 
-def assembled(server: Slow, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
-    monkeypatch.setattr(Slow, "set_ulimit", lambda self: None)
-    monkeypatch.setattr(Slow, "prefix_server_logs", lambda self: None)
+def assembled(server: ToyResources, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
+    monkeypatch.setattr(type(server), "set_ulimit", lambda self: None)
+    monkeypatch.setattr(type(server), "prefix_server_logs", lambda self: None)
     return server._assemble(config_of(), is_main=False)
 
 

@@ -236,7 +236,7 @@ async def test_a_message_that_is_no_unicode_is_still_a_failure() -> None:
         raise ValueError("half \ud800")
 
     failure = (await run(server(fails))).failure
-    assert failure is not None and failure.failure_reason == "ValueError: half ?"
+    assert failure is not None and failure.failure_reason == "ValueError: half \\ud800"
 
 
 async def test_a_handle_that_failed_is_tried_again_at_the_end() -> None:

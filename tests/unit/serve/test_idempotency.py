@@ -358,3 +358,40 @@ async def test_a_body_that_never_arrived_is_no_call() -> None:
     headers = [(IDEMPOTENCY_HEADER.lower().encode(), b"k")]
     await app({"type": "http", "method": "POST", "path": "/x", "headers": headers}, receive, send)
     assert echo.calls == 0
+
+
+@pytest.mark.parametrize(("is_successor", "is_repeated", "status"), [(True, True, 409), (True, False, 200), (False, True, 200)])
+async def test_a_successor_does_not_make_the_calls_of_the_process_before_it(
+    is_successor: bool, is_repeated: bool, status: int
+) -> None:
+    """B44: a restarted server knows nothing of the keys of the one that died; whoever asks is told what happened."""
+    made = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        made.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    guarded = IdempotencyMiddleware(app, is_successor=is_successor, server="the_agent")
+    headers = {IDEMPOTENCY_HEADER: "k", **({REPEATED_HEADER: "1"} if is_repeated else {})}
+    async with serving(guarded) as url, aiohttp.ClientSession() as session:
+        answer = await session.post(f"{url}/run", json={}, headers=headers)
+        assert answer.status == status
+        assert len(made) == (status == 200)
+        if status == 409:
+            cause = orjson.loads(answer.headers["X-NeMo-Gym-Cause"])
+            assert (cause["server"], cause["kind"]) == ("the_agent", "transport_peer_drop")
+
+
+async def test_a_repetition_over_a_broken_connection_says_that_it_is_one() -> None:
+    seen: list[bytes] = []
+
+    async def drop_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await read_request(reader))
+        if len(seen) > 1:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}")
+        writer.close()
+
+    async with raw_server(drop_once) as url:
+        await request("POST", url, json={}, headers=with_key(None), _internal=True)
+    assert [REPEATED_HEADER.encode() in each for each in seen] == [False, True]

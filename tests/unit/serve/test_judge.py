@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse
 from nemo_gym.judge import JudgeError, call_judge, judge_failsafe, reraise_judge_errors
+from nemo_gym.serve import redaction
 from tests.unit.serve.toys import VERIFY, ToyResources, mock_client, resources_config
 
 
@@ -71,6 +72,43 @@ def test_a_judge_that_fails_masks_the_sample(reply: Any) -> None:
 def test_a_judge_that_answers_scores() -> None:
     body = judged(Reply(b'{"score": 1}')).post("/verify", json=VERIFY).json()
     assert (body["reward"], body["mask_sample"]) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b'"the key is hunter22"', "; the reply begins: the key is ****"),
+        (b"\x1b[31m\xff", "; the reply begins: \\x1b[31m\ufffd"),
+        (b"x" * 500, "; the reply begins: " + "x" * 199 + "\u2026"),
+        (b" ", ""),
+    ],
+)
+async def test_the_reason_says_how_the_judges_reply_began(content: bytes, shown: str) -> None:
+    async def fail() -> None:
+        error = ValueError("bad")
+        error.response_content = content  # type: ignore[attr-defined]
+        raise error
+
+    redaction.install(lambda text: text.replace("hunter22", "****"))
+    try:
+        with pytest.raises(JudgeError) as caught:
+            await reraise_judge_errors(fail())
+    finally:
+        redaction.install(None)
+    assert str(caught.value) == "ValueError: bad" + shown
+
+
+async def test_no_secret_is_in_what_a_verifier_says_of_its_judge() -> None:
+    async def verify(body: BaseVerifyRequest) -> BaseVerifyResponse:
+        raise JudgeError("hunter22 \ud800")
+
+    redaction.install(lambda text: text.replace("hunter22", "****"))
+    try:
+        reply = await judge_failsafe(verify)(BaseVerifyRequest.model_validate(VERIFY))
+    finally:
+        redaction.install(None)
+    body = json.loads(reply.body)
+    assert body["failure_reason"] == body["_ng_failure_judge_error"] == "**** \\ud800"
 
 
 async def test_any_error_becomes_a_judge_error() -> None:

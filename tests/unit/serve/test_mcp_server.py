@@ -127,6 +127,42 @@ async def test_calls_work_in_the_session_of_their_token() -> None:
     assert sorted(server._counts.values()) == [4]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": %s}}' % (b"[" * 250 + b"]" * 250),
+        b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}',
+        b'{"jsonrpc": "2.0", "id": "\\udfff", "method": "ping"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": %s}}' % (b"9" * 5_000),
+        b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}',
+        b"17",
+        b"",
+    ],
+    ids=range(8),
+)
+async def test_a_message_that_is_none_is_refused(body: bytes) -> None:
+    _, app = counter()
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers) as http:
+        reply = await http.post(MCP_URL_PATH, content=body)
+        assert reply.status_code == 400 and reply.json()["error"]["code"] in (-32700, -32602)
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        assert (await http.post(MCP_URL_PATH, json=ping)).json()["result"] == {}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_message_that_is_too_large_is_refused(declared: bool) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"x" * (1 << 20)
+
+    _, app = counter()
+    async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        content = b"x" * (5 << 20) if declared else chunks()
+        assert (await http.post(MCP_URL_PATH, content=content)).status_code == 413
+
+
 async def test_a_route_and_mcp_share_the_session() -> None:
     _, app = counter()
     async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:

@@ -129,6 +129,18 @@ def test_malformed_messages_are_no_server_error(client: TestClient, body: Any) -
     assert client.post("/v1/messages", json=body).status_code in (200, 400, 422)
 
 
+@pytest.mark.parametrize("field", ["messages", "max_tokens"])
+@pytest.mark.parametrize("given", [{}, {"stream": True}, None])
+def test_what_a_messages_request_must_say(model: ToyModel, client: TestClient, field: str, given: Any) -> None:
+    """The Messages API's own words, also where null is given and where a stream was asked for."""
+    body = {key: value for key, value in MESSAGES.items() if key != field}
+    reply = client.post("/v1/messages", json=body | ({field: None} if given is None else given))
+
+    error = {"type": "invalid_request_error", "message": f"{field}: Field required"}
+    assert (reply.status_code, reply.json()["type"], reply.json()["error"]) == (400, "error", error)
+    assert model.seen == []
+
+
 WRONG: list[tuple[str, Any, list[Any], bool]] = [
     ("/v1/responses", {}, ["body", "input"], True),
     ("/v1/responses", {"input": "x", "bogus": 1}, ["body", "bogus"], True),

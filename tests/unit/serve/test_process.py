@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.handover import (
@@ -33,7 +36,7 @@ from nemo_gym.serve.errors import BusyPortError
 from nemo_gym.serve.log_prefix import PrefixedStream
 from nemo_gym.serve.process import own_instance_name
 from nemo_gym.serve.sockets import bind, listener
-from nemo_gym.serve.uvicorn_server import UvicornProxyHeadersConfig
+from nemo_gym.serve.uvicorn_server import KeepaliveHttpToolsProtocol, ServingOptions, UvicornProxyHeadersConfig
 from nemo_gym.server_utils import is_nemo_gym_fastapi_entrypoint, set_is_nemo_gym_fastapi_entrypoint
 from tests.unit.serve.toys import free_socket
 
@@ -43,7 +46,9 @@ WORKER_NAMES = ("IS_NEMO_GYM_FASTAPI_WORKER", "IS_NEMO_GYM_FASTAPI_ENTRYPOINT", 
 _NOT_INHERITED = ("NEMO_GYM", "IS_NEMO", "PYTHON")
 
 COMPONENT = """
+    import multiprocessing
     import os
+    import signal
     import sys
     from nemo_gym.base_resources_server import *
     from nemo_gym.server_utils import SESSION_ID_KEY, is_nemo_gym_fastapi_entrypoint
@@ -64,6 +69,7 @@ COMPONENT = """
             app.post("/tell")(self.tell)
             app.post("/ask")(self.ask)
             app.post("/fail")(self.fail)
+            app.post("/pool")(self.pool)
             return app
 
         async def tell(self, request: Request, body: dict) -> dict:
@@ -75,6 +81,17 @@ COMPONENT = """
         async def ask(self, request: Request, body: dict) -> dict:
             answer = await self.server_client.post("toy", "/tell", json=body, cookies=request.cookies)
             return {"answer": await answer.json(), "kind": type(answer).__name__}
+
+        async def pool(self, body: dict) -> dict:
+            processes = multiprocessing.get_context("fork").Pool(2)
+            doubled = processes.map(abs, [-1, -2])
+            processes.terminate()
+            processes.join()
+            child = os.fork()
+            if child == 0:
+                signal.raise_signal(signal.SIGTERM)
+                os._exit(1)
+            return {"values": doubled, "ended_by": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
 
         async def fail(self, body: dict) -> dict:
             raise ValueError(f"token is {os.environ['TOY_SECRET']}")
@@ -230,6 +247,16 @@ def test_errors_name_the_server_and_hide_its_secrets(start: Start) -> None:
     assert server.client.post("/tell", content=b"{", headers={"content-type": "application/json"}).status_code == 422
     server.stop()
     assert "request validation failed" in server.output()
+    assert "ValueError: token is ****" in server.output() and "hunter22hunter22" not in server.output()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_forks_of_a_server_end_when_they_are_told_to(start: Start, workers: int) -> None:
+    server = start(num_workers=workers)
+    server.wait_ready()
+    answer = server.client.post("/pool", json={}).json()
+    assert answer == {"values": [1, 2], "ended_by": -signal.SIGTERM}
+    assert server.tell()["greeting"] == "hi"
 
 
 def test_a_mistyped_key_is_pointed_out(start: Start) -> None:
@@ -252,6 +279,21 @@ def test_a_wrong_value_is_one_sentence(start: Start) -> None:
     )
     assert "Traceback" not in server.output()
     assert server.wait_ready() == b""
+
+
+def test_a_wrong_setting_of_all_servers_is_one_sentence(start: Start) -> None:
+    server = start(top={"uvicorn_timeout_request_read": "soon"})
+    assert server.process.wait(60) == 1
+    assert "Error: The configuration is wrong: uvicorn_timeout_request_read: Input should be" in server.output()
+    assert "Traceback" not in server.output()
+
+
+def test_the_time_for_requests_can_be_set(start: Start) -> None:
+    server = start(top={"uvicorn_timeout_request_read": 0.1})
+    server.wait_ready()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_dry_run_constructs_and_leaves(start: Start) -> None:
@@ -451,3 +493,30 @@ def test_forwarded_headers_need_named_proxies(addresses: Any, accepted: bool) ->
         return
     checked = UvicornProxyHeadersConfig.model_validate(settings)
     assert checked.uvicorn_forwarded_allow_ips == [address.strip() for address in addresses]
+
+
+async def test_answers_are_not_held_back_by_the_kernel() -> None:
+    """Head and body of an answer are two writes: with Nagle's algorithm the second waits for the client, 40 ms."""
+    seen: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    class Noting(KeepaliveHttpToolsProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            sock = transport.get_extra_info("socket")
+            seen.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    settings = ServingOptions("127.0.0.1", 1).uvicorn_config(app)
+    settings.load()
+    loop, listening = asyncio.get_running_loop(), free_socket()
+
+    def made() -> Noting:
+        return Noting(settings, ServerState(), {}, _loop=loop, keepalive=(60, 10, 3))
+
+    async with await loop.create_server(made, sock=listening) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read(1)
+        writer.close()
+    assert seen == [1]

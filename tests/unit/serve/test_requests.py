@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import pickle
+import socket
 from collections.abc import AsyncIterator, Iterator
 from http.cookies import SimpleCookie
 from typing import Any
@@ -16,6 +18,7 @@ from nemo_gym import server_utils
 from nemo_gym.serve import connections, egress, retries
 from nemo_gym.serve.connections import Connecting
 from nemo_gym.serve.cookies import cookie_header, set_cookies
+from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, Fault, Patience, may_repeat
 from nemo_gym.server_utils import (
     GlobalAIOHTTPAsyncClientConfig,
@@ -279,6 +282,31 @@ async def test_raise_for_status_keeps_the_body_and_can_be_pickled() -> None:
     assert str(error.request_info.url).endswith("/x") and error.history == ()
 
 
+async def test_an_error_holds_no_key_of_its_request() -> None:
+    """B99: exceptions are printed, logged, pickled and sent on."""
+    names = ("Authorization", "Cookie", "X-API-Key", "api-key", "X-Auth-Token", "Proxy-Authorization")
+    headers = {**dict.fromkeys(names, "planted"), "Accept": "text/x"}
+    peer = Peer(http_reply(b"why", "401 No\r\nSet-Cookie: a=planted\r\nRetry-After: 7"))
+    response = await ask(peer, params={"api_key": "planted", "page": "2"}, headers=headers)
+    with pytest.raises(aiohttp.ClientResponseError) as caught:
+        await raise_for_status(response)
+    errors: list[Any] = [caught.value, pickle.loads(pickle.dumps(caught.value))]
+    for error in errors:
+        told = [str(error), repr(error), repr(error.args), repr(error.request_info), repr(error.headers)]
+        assert "planted" not in "".join(told) and b"planted" not in pickle.dumps(error)
+        assert (error.status, error.message, error.response_content) == (401, "No", b"why")
+        assert (error.request_info.headers["accept"], error.headers["retry-after"]) == ("text/x", "7")
+        assert error.request_info.url.endswith("?api_key=****&page=2")
+
+
+@pytest.mark.parametrize("url", ["http://me:planted@127.0.0.1/x", "http://me:planted@127.0.0.1/x?token=planted"])
+async def test_an_error_holds_no_user_name_of_its_url(url: str) -> None:
+    response = LocalResponse(method="GET", url=url, status=500, raw_headers=[], body=b"")
+    with pytest.raises(aiohttp.ClientResponseError) as caught:
+        await raise_for_status(response)  # type: ignore[arg-type]
+    assert "planted" not in repr(caught.value) + str(caught.value.request_info)
+
+
 async def test_raise_for_status_lets_successes_pass_and_takes_a_body_read_before() -> None:
     await raise_for_status(await ask(Peer()))
     with pytest.raises(aiohttp.ClientResponseError) as caught:
@@ -409,3 +437,44 @@ def test_plain_headers_are_read_as_the_standard_library_reads_them() -> None:
 
 def test_pairs_and_plain_values() -> None:
     assert cookie_header([("a", "1"), ("b", 'x"y')]) == 'a=1; b="x\\"y"'
+
+
+# --- what goes wrong, and how it is called ----------------------------------------------------------------------------
+
+
+async def test_each_way_to_fail_has_its_kind_and_ends(impatient: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """B30: refused, unknown host, dropped, timed out, out of descriptors: told apart, and tried within bounds."""
+
+    async def kind_of(url: str, **options: Any) -> tuple[str | None, int]:
+        impatient.clear()
+        egress.faults_seen.clear()
+        with pytest.raises((aiohttp.ClientError, OSError)) as caught:
+            await request("POST", url, json={"a": 1}, **options)
+        return retries.transport_failure_kind(caught.value), len(impatient) + 1
+
+    with free_socket() as sock:
+        port = sock.getsockname()[1]
+    assert await kind_of(f"http://127.0.0.1:{port}") == ("transport_unreachable", 3)
+    async with raw_server(Peer("close")) as port:
+        assert await kind_of(f"http://127.0.0.1:{port}") == ("transport_peer_drop", 1)
+    async with raw_server(silent) as port:
+        assert await kind_of(f"http://127.0.0.1:{port}", timeout=0.05) == ("transport_timeout", 1)
+
+    async def unknown_host(self: Any, *_: Any, **__: Any) -> Any:
+        raise OSError(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "_resolve_host", unknown_host)
+    assert await kind_of("http://no.such.host.invalid") == ("transport_unreachable", 3)
+
+    async def no_descriptors(self: Any, *_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "_resolve_host", no_descriptors)
+    kind, tries = await kind_of("http://127.0.0.1:9")
+    assert kind == "transport_local_resource" and tries == 60
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await read_request(reader):
+        pass
+    writer.close()

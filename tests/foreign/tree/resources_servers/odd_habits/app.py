@@ -28,6 +28,16 @@ def doubled(number: int) -> int:
     return 2 * number
 
 
+def forked_sum(numbers):
+    """As verifiers for slow checks do: a pool of forks for each call, ended without much ado."""
+    pool = multiprocessing.get_context("fork").Pool(2)
+    try:
+        return sum(pool.map(doubled, numbers))
+    finally:
+        pool.terminate()
+        pool.join()
+
+
 class OddHabitsConfig(BaseResourcesServerConfig):
     nested: Dict[str, Any] = {}
 
@@ -80,6 +90,7 @@ class OddHabitsResourcesServer(SimpleResourcesServer):
             "nested_of_config": whole["odd_habits"]["resources_servers"]["odd_habits"]["nested"],
             "model_name": get_global_config_dict()["policy_model_name"],
             "ticked": self._ticks > 0,
+            "forked": await loop.run_in_executor(None, forked_sum, [1, 2, 3]),
         }
         return OddHabitsVerifyResponse(**body.model_dump(), reward=1.0, seen=seen)
 

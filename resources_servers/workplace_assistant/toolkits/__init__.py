@@ -1,0 +1,1 @@
+"""The tools of the office, one module per application."""

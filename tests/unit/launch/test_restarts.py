@@ -1,0 +1,341 @@
+"""Servers that end by themselves are started again: how often, how fast, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from omegaconf import DictConfig
+
+from nemo_gym.config.errors import ConfigError
+from nemo_gym.launch.errors import LaunchError, ServerFailedError
+from nemo_gym.launch.launch import Launch
+from nemo_gym.launch.process import ServerProcess
+from nemo_gym.launch.restarts import RestartBook, Restarted, Reviver
+from nemo_gym.launch.run_directory import running
+from nemo_gym.launch.settings import LaunchSettings
+from nemo_gym.launch.supervisor import Supervisor
+from nemo_gym.serve.control_socket import RefusedError, ask
+from tests.unit.launch import toys
+from tests.unit.launch.test_launch import ask as ask_server
+from tests.unit.launch.test_launch import started
+from tests.unit.launch.test_shared_runs import TOY
+
+Until = Callable[[Callable[[], bool]], None]
+
+
+def test_the_book_allows_so_many_restarts_in_a_while() -> None:
+    now = [0.0]
+    book = RestartBook(2, window=600, clock=lambda: now[0])
+    assert [book.take("a"), book.take("b"), book.take("a"), book.take("a")] == [1, 1, 2, None]
+    now[0] = 599.0
+    assert book.take("a") is None
+    now[0] = 601.0
+    assert book.take("a") == 1
+
+
+@pytest.mark.parametrize("value", [-1, True, "3", 1.5])
+def test_a_wrong_number_of_restarts_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="server_restarts is"):
+        LaunchSettings.from_config({"server_restarts": value})
+
+
+def test_the_config_wins_over_what_a_command_is_used_to() -> None:
+    assert LaunchSettings.from_config({}, restarts=3).restarts == 3
+    assert LaunchSettings.from_config({"server_restarts": 0}, restarts=3).restarts == 0
+    assert LaunchSettings.from_config({"server_restarts": 5}).restarts == 5
+    assert LaunchSettings.from_config({}).restarts == 0
+
+
+class Toy:
+    """A server that is started again by a list of what becomes of it: True serves, False ends at once."""
+
+    def __init__(self, *fates: bool) -> None:
+        self.fates = list(fates)
+        self.supervisor = Supervisor({})
+        self.lines: list[str] = []
+        self.back: list[str] = []
+        self.given_up = threading.Event()
+        self.problem: Exception | None = None
+        self.reviver = Reviver(RestartBook(3), self, self.lines.append, seconds_to_start=20, delays=(0.0, 0.0, 0.0))
+        self.supervisor.hand_over(self.reviver.take)
+
+    def die(self, code: int = -9) -> ServerProcess:
+        process = ServerProcess("toy", [], 1)
+        process.end_with(code)
+        self.supervisor.note_death(process)
+        return process
+
+    def start_again(self, name: str, generation: int) -> Restarted:
+        if self.problem is not None:
+            raise self.problem
+        ready, far_end = os.pipe()
+        process = ServerProcess(name, [], 100 + generation)
+        if self.fates.pop(0):
+            os.write(far_end, b"1")
+        else:
+            process.end_with(3)
+            self.supervisor.note_death(process)
+        os.close(far_end)
+        return Restarted(process, ready)
+
+    def answers(self, name: str) -> bool:
+        return False
+
+    def is_back(self, name: str) -> None:
+        self.back.append(name)
+
+    def describe(self, process: ServerProcess) -> str:
+        return self.supervisor.describe(process)
+
+    def give_up(self, process: ServerProcess, why: str) -> None:
+        self.supervisor.give_up(process, why)
+        self.given_up.set()
+
+
+@pytest.fixture
+def toy() -> Iterator[Callable[..., Toy]]:
+    made: list[Toy] = []
+
+    def make(*fates: bool) -> Toy:
+        made.append(Toy(*fates))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.reviver.stop()
+        each.supervisor.close()
+
+
+def test_a_crash_loop_ends_with_the_reason(toy: Callable[..., Toy]) -> None:
+    """B26: what dies again and again isn't started for ever."""
+    server = toy(False, False, False)
+    server.die()
+    assert server.given_up.wait(20)
+    with pytest.raises(ServerFailedError) as raised:
+        server.supervisor.check()
+    assert str(raised.value).startswith("Server toy (pid 103) exited with code 3 before it was asked to.")
+    assert "It is not started again: 3 within 10 minutes is the limit (+server_restarts=)." in str(raised.value)
+    assert server.reviver.states["toy"] == "ended" and server.back == []
+
+
+def test_one_that_comes_back_is_told_and_nothing_ends(toy: Callable[..., Toy], until: Until) -> None:
+    server = toy(False, True)
+    server.die()
+    until(lambda: server.back == ["toy"])
+    server.supervisor.check()
+    until(lambda: len(server.lines) == 3)
+    assert server.lines[0].startswith("Server toy (pid 1) was killed by SIGKILL before it was asked to.")
+    assert server.lines[0].endswith("It is started again (restart 1 of at most 3 within 10 minutes).")
+    assert server.lines[1].endswith("(restart 2 of at most 3 within 10 minutes).")
+    assert server.lines[2].startswith("toy serves again (pid 102), ")
+    assert server.reviver.generations["toy"] == 2
+
+
+def test_what_cannot_be_started_ends_the_run(toy: Callable[..., Toy]) -> None:
+    server = toy()
+    server.problem = LaunchError("no room.")
+    server.die()
+    assert server.given_up.wait(20)
+    with pytest.raises(ServerFailedError, match=r"It could not be started again: no room\."):
+        server.supervisor.check()
+
+
+def test_a_death_with_the_fork_server_is_final(toy: Callable[..., Toy]) -> None:
+    server = toy(True)
+    process = ServerProcess("toy", [], 1)
+    process.end_with(-9, "went down with the process that starts servers")
+    server.supervisor.note_death(process)
+    with pytest.raises(ServerFailedError, match="went down"):
+        server.supervisor.check()
+
+
+def test_nothing_is_started_while_a_run_stops(toy: Callable[..., Toy]) -> None:
+    server = toy(True)
+    server.reviver.stop()
+    server.supervisor.expect_deaths()
+    server.die()
+    server.supervisor.check()
+    assert server.fates == [True] and server.lines == []
+
+
+# --- whole runs ---
+
+
+@pytest.fixture
+def config(root: Path) -> DictConfig:
+    toys.add_component(root, "alpha", toys.HAS_GRANDCHILD)
+    toys.add_component(root, "beta")
+    return toys.config_for(root, "alpha", "beta", server_restarts=3)
+
+
+def url(config: DictConfig, name: str = "alpha") -> str:
+    return f"http://127.0.0.1:{config[name].resources_servers[name].port}"
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def processes_of() -> set[int]:
+    found = psutil.Process(os.getpid()).children(recursive=True)
+    return {child.pid for child in found if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def test_requests_wait_for_the_server_to_come_back(
+    config: DictConfig, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B26: the socket is the launcher's, so nobody is refused in between, and nothing is left over afterwards."""
+    monkeypatch.setattr("nemo_gym.launch.restarts.DELAYS", (0.0,))
+    others = processes_of()
+    with started(config) as (launch, _):
+        before = launch.processes["alpha"]
+        until(lambda: len(processes_of() - others) == 5)  # the fork server, its guardian, two servers, a grandchild
+        open_before, threads_before = descriptors(), threading.active_count()
+        for _ in range(3):
+            pid = launch.processes["alpha"].pid
+            os.kill(pid, signal.SIGKILL)
+            until(lambda pid=pid: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
+            facts = ask_server(url(config))
+            assert facts["pid"] != pid and facts["environment"]["NEMO_GYM_GENERATION"]
+            until(lambda pid=facts["pid"]: launch.records[0]["pid"] == pid)  # type: ignore[misc]
+            launch.poll()
+        until(lambda: threading.active_count() <= threads_before)
+        assert descriptors() <= open_before
+        until(lambda: len(processes_of() - others) == 5)
+        assert before.returncode == -signal.SIGKILL
+        assert launch.records[1]["start_time"] < launch.records[0]["start_time"]
+        head = ask_server(f"http://127.0.0.1:{config.head_server.port}/server_instances")
+        assert head == launch.records == running()[0].servers
+        os.kill(launch.processes["alpha"].pid, signal.SIGKILL)
+        assert isinstance(toys.raised_soon(launch.run_forever), ServerFailedError)
+
+
+def test_after_the_last_restart_the_port_refuses(root: Path, until: Until) -> None:
+    toys.add_component(root, "alpha")
+    config = toys.config_for(root, "alpha", server_restarts=1)
+    with started(config) as (launch, _):
+        first = launch.processes["alpha"].pid
+        os.kill(first, signal.SIGKILL)
+        until(lambda: launch.records[0]["pid"] != first)
+        os.kill(launch.records[0]["pid"], signal.SIGKILL)
+        until(lambda: raises(launch.poll))
+        with closing(socket.socket()) as client:
+            assert client.connect_ex(("127.0.0.1", config.alpha.resources_servers.alpha.port)) != 0
+
+
+def raises(action: Callable[[], None]) -> bool:
+    try:
+        action()
+    except ServerFailedError:
+        return True
+    return False
+
+
+def test_a_library_run_ends_with_its_server_unless_told_otherwise(root: Path, until: Until) -> None:
+    toys.add_component(root, "alpha")
+    with started(toys.config_for(root, "alpha")) as (launch, _):
+        launch.processes["alpha"].kill()
+        until(lambda: raises(launch.poll))
+
+
+def test_a_server_that_dies_while_servers_start_is_one_clear_error(root: Path) -> None:
+    """B24: restarting is for servers that once served."""
+    toys.add_component(root, "broken", toys.CRASHES)
+    with pytest.raises(ServerFailedError, match=r"\(broken\) the toy is broken$"):
+        Launch(toys.config_for(root, "broken", server_restarts=3), output=lambda _: None).start()
+
+
+def test_a_server_is_restarted_when_asked(config: DictConfig, until: Until) -> None:
+    """Gym#144: by name, from another process."""
+    with started(config) as (launch, _):
+        folder = running()[0].directory
+        before = {name: process.pid for name, process in launch.processes.items()}
+        assert ask(folder, "control.sock", "restart", server="beta") == {"processes": {"beta": before["beta"]}}
+        until(lambda: launch.records[1]["pid"] != before["beta"])
+        assert launch.processes["alpha"].pid == before["alpha"]
+        assert ask_server(url(config, "beta"))["pid"] == launch.processes["beta"].pid
+        with pytest.raises(RefusedError, match=r"no server `bet`\. Did you mean `beta`\?"):
+            ask(folder, "control.sock", "restart", server="bet")
+        with pytest.raises(RefusedError) as refused:
+            ask(folder, "control.sock", "pause")
+        assert refused.value.code == "not_available"
+        launch.poll()
+
+
+def test_restarts_that_were_asked_for_are_not_counted(root: Path, until: Until) -> None:
+    toys.add_component(root, "alpha")
+    with started(toys.config_for(root, "alpha", server_restarts=1)) as (launch, _):
+        folder = running()[0].directory
+        for _ in range(3):
+            pid = launch.processes["alpha"].pid
+            ask(folder, "control.sock", "restart", server="alpha")
+            until(lambda pid=pid: launch.records[0]["pid"] != pid)  # type: ignore[misc]
+            launch.poll()
+
+
+def test_the_control_socket_tells_of_processes(config: DictConfig, until: Until) -> None:
+    with started(config) as (launch, _):
+        folder = running()[0].directory
+        pid = launch.processes["alpha"].pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: launch.records[0]["pid"] != pid)
+        told = ask(folder, "control.sock", "servers")["processes"]
+        assert [(each["process"], each["servers"], each["restarts"]) for each in told] == [
+            ("alpha", ["alpha"], 1),
+            ("beta", ["beta"], 0),
+        ]
+        assert told[0]["pid"] == launch.processes["alpha"].pid
+        assert told[0]["last_end"] == "was killed by SIGKILL" and told[1]["last_end"] is None
+        assert "in_flight" in ask(folder, "control.sock", "about")["operations"]
+        assert ask(folder, "control.sock", "in_flight", limit=5)["servers"] == {}
+    assert not folder.exists()
+
+
+def test_a_run_without_restarts_refuses_one(root: Path) -> None:
+    toys.add_component(root, "alpha")
+    with started(toys.config_for(root, "alpha")), pytest.raises(RefusedError, match=r"\+server_restarts=0"):
+        ask(running()[0].directory, "control.sock", "restart", server="alpha")
+
+
+def test_a_shard_comes_back_with_all_its_servers(root: Path, until: Until) -> None:
+    toys.add_component(root, "agent", TOY, kind="responses_api_agents")
+    toys.add_component(root, "near", TOY)
+    config = toys.config_for(root, "near", placement="shared", placement_shards=2, server_restarts=3)
+    block = {"entrypoint": "app.py", "host": "127.0.0.1", "port": toys.free_port(), "other": "near"}
+    config["agent"] = {"responses_api_agents": {"agent": block}}
+    with started(config) as (launch, _):
+        folder = running()[0].directory
+        pid = launch.processes["near"].pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: launch.records[0]["pid"] != pid)
+        facts = ask_server(f"http://127.0.0.1:{block['port']}/neighbour")
+        assert facts["mine"] == facts["pid"] == launch.processes["agent"].pid and facts["local"]
+        told = {each["process"]: each for each in ask(folder, "control.sock", "servers")["processes"]}
+        assert told["shard-1"]["servers"] == ["near", "agent"]
+        assert (told["shard-1"]["restarts"], told["shard-2"]["restarts"]) == (1, 0)
+        answer = ask(folder, "control.sock", "restart", server="near")["processes"]
+        assert list(answer) == ["shard-1", "shard-2"]
+
+
+def test_its_own_table_is_where_the_run_says(root: Path, until: Until) -> None:
+    toys.add_component(root, "agent", TOY, kind="responses_api_agents")
+    config = toys.config_for(root)
+    block = {"entrypoint": "app.py", "host": "127.0.0.1", "port": toys.free_port()}
+    config["agent"] = {"responses_api_agents": {"agent": block}}
+    with started(config) as (launch, _):
+        folder = running()[0].directory
+        (path,) = (folder / "tables").iterdir()
+        assert path.name == f"{launch.processes['agent'].pid}.sock"
+        urllib.request.urlopen(f"http://127.0.0.1:{block['port']}/facts", timeout=20).close()
+        told = ask(folder, "control.sock", "in_flight", limit=5)["servers"]
+        assert told[str(launch.processes["agent"].pid)]["servers"]["agent"]["served"] == 1

@@ -1,0 +1,84 @@
+"""What servers log and print: no secret, nothing that a file or a terminal can't take."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from nemo_gym.serve import redaction
+from nemo_gym.serve.log_prefix import PrefixedStream
+from nemo_gym.serve.redaction import encodable, printable, shown
+from nemo_gym.serve.server_log import server_log
+
+
+@pytest.fixture
+def redacted() -> Iterator[None]:
+    redaction.install(lambda text: text.replace("hunter22", "****"))
+    yield
+    redaction.install(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("plain\ttext\nof two lines", "plain\ttext\nof two lines"),
+        ("half \ud800", "half \\ud800"),
+        ("\x1b[31mred\x07\r\x00\x7f\x9b", "\\x1b[31mred\\x07\\r\\x00\\x7f\\x9b"),
+        ("\U0001f600 ü", "\U0001f600 ü"),
+    ],
+)
+def test_text_becomes_printable(text: str, safe: str) -> None:
+    assert printable(text) == safe
+    printable(text).encode()
+
+
+def test_only_what_no_encoding_takes_is_escaped_in_output_of_others() -> None:
+    assert encodable("\x1b[31m \udc80 ü") == "\x1b[31m \\udc80 ü"
+
+
+def test_shown_text_is_cut_to_its_limit() -> None:
+    assert (shown("abcdef", 4), shown("abcd", 4)) == ("abc…", "abcd")
+
+
+@pytest.mark.usefixtures("redacted")
+def test_records_are_safe_before_a_handler_sees_them(caplog: pytest.LogCaptureFixture) -> None:
+    """Handlers of others, pytest's among them, send records to other processes."""
+    try:
+        raise ValueError("hunter22 \ud800")
+    except ValueError:
+        server_log("nemo_gym.test").exception("failed: %s %d", "hunter22 \udfff", 7)
+    (record,) = caplog.records
+    assert (record.getMessage(), record.args) == ("failed: **** \\udfff 7", ())
+    assert record.exc_text is not None and record.exc_text.endswith("ValueError: **** \\ud800")
+    assert "hunter22" not in caplog.text
+    caplog.text.encode()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nemo_gym.server_utils",
+        "nemo_gym.base_environment_server",
+        "nemo_gym.base_responses_api_model",
+        "nemo_gym.mcp_auto_exposure",
+        "nemo_gym.serve.agent_sessions",
+    ],
+)
+@pytest.mark.usefixtures("redacted")
+def test_the_loggers_of_servers_are_safe(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    importlib.import_module(name)
+    logging.getLogger(name).warning("hunter22 \ud800")
+    assert caplog.messages == ["**** \\ud800"]
+
+
+@pytest.mark.usefixtures("redacted")
+def test_whatever_a_process_prints_is_redacted_and_encodable() -> None:
+    raw = io.BytesIO()
+    stream = PrefixedStream(io.TextIOWrapper(raw, encoding="utf-8", write_through=True), "(toy) ")
+    print("a hunter22", "\ud800", file=stream)
+    stream.writelines(["x\n", "hunter22\n"])
+    assert raw.getvalue().decode() == "(toy) a **** \\ud800\n(toy) x\n(toy) ****\n"
