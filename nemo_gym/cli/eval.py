@@ -49,7 +49,7 @@ def e2e_rollout_collection() -> None:
 def _serve_and_collect() -> None:
     from nemo_gym.cli import env
     from nemo_gym.cli.composing import with_default_model
-    from nemo_gym.cli.health_line import check_health
+    from nemo_gym.cli.health_line import check_health_of_run
     from nemo_gym.cli.server_warnings import WarningsOnly
     from nemo_gym.cli.utils import is_verbose
     from nemo_gym.config.errors import NoServerInstancesError
@@ -73,17 +73,18 @@ def _serve_and_collect() -> None:
     finally:
         helper.shutdown()
     if not config.get("dry_run"):
-        check_health(prepared)
+        check_health_of_run(prepared)
 
 
 def collect_rollouts() -> None:
     """Collect against the servers that already run, and score."""
     from nemo_gym.cli.composing import without_model
-    from nemo_gym.cli.health_line import check_health
+    from nemo_gym.cli.health_line import check_health_of_run
     from nemo_gym.rollout_collection import EvalRunConfig, collect_from_running_servers
 
     with _exit_codes_of_signals():
-        check_health(collect_from_running_servers(EvalRunConfig.model_validate(without_model()), argv=typed or None))
+        config = EvalRunConfig.model_validate(without_model())
+        check_health_of_run(collect_from_running_servers(config, argv=typed or None))
 
 
 def aggregate_rollouts() -> None:
@@ -91,13 +92,16 @@ def aggregate_rollouts() -> None:
     import asyncio
 
     from nemo_gym.cli.composing import without_model
+    from nemo_gym.cli.health_line import check_health
     from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutAggregationHelper
     from nemo_gym.rollout_export import exporters_of
+    from nemo_gym.rollouts.shards import shard_paths
 
     global_config = without_model()
     config = RolloutAggregationConfig.model_validate(global_config)
     with _exit_codes_of_signals(), exporters_of(global_config):
         asyncio.run(RolloutAggregationHelper().run_from_config(config))
+    check_health(config, () if config.merge_shards else shard_paths(config.input_glob))
 
 
 def reward_profile() -> None:

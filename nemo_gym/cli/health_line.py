@@ -1,33 +1,42 @@
-"""The health checks that end a run of `gym eval run`."""
+"""The health checks that end `gym eval run` and `gym eval aggregate`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_gym.config.notices import warn
 
 if TYPE_CHECKING:
-    from nemo_gym.rollout_collection import RolloutCollectionConfig
+    from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutCollectionConfig
 
 
-def check_health(config: RolloutCollectionConfig) -> None:
-    """Check what was recorded, write the report beside it and tell how it stands; what goes wrong is a warning.
+def check_health(config: RolloutCollectionConfig | RolloutAggregationConfig, files: Sequence[Path] = ()) -> None:
+    """Check the records of a run, or of `files`; write the report beside its output and tell how they stand.
 
-    Nothing is done where no record is, or where the run was to leave it out.
+    What goes wrong is a warning. Nothing is done where no record is, or where the run was to leave it out.
     """
-    if config.disable_health_check or config.disable_aggregation or config.rollout_collection_driver is not None:
-        return
-    records = Path(config.output_jsonl_fpath)
-    if not records.is_file() or not records.stat().st_size:
+    output = Path(config.output_jsonl_fpath)
+    found = [path for path in files or [output] if path.is_file() and path.stat().st_size]
+    if config.disable_health_check or not found:
         return
     from nemo_gym.rollout_health import format_health_report, run_health_checks
 
     try:
         result = run_health_checks(
-            records, workers=config.health_check_workers, ignored_checks=config.health_check_ignored_checks
+            found,
+            output_dir=output.parent,
+            workers=config.health_check_workers,
+            ignored_checks=config.health_check_ignored_checks,
         )
     except Exception as error:
-        warn(f"The health of {records} could not be checked: {error}")
+        warn(f"The health of {output} could not be checked: {error}")
         return
     print(format_health_report(result))
+
+
+def check_health_of_run(config: RolloutCollectionConfig) -> None:
+    """The same after a collection; a run without metrics, or with a driver of its own, has no checks."""
+    if not config.disable_aggregation and config.rollout_collection_driver is None:
+        check_health(config)

@@ -103,6 +103,7 @@ def test_aggregate_merges_result_files(servers: tuple[Workplace, Background]) ->
     assert ended.code == 0, ended.err
     assert len(place.read_rows("all.jsonl")) == 5
     assert json.loads((place.folder / "all_aggregate_metrics.json").read_text())[0]["agent_ref"]["name"]
+    assert "\nHealth: 5 rollouts checked, " in ended.out
 
 
 def test_logs_are_found_by_the_servers_name(servers: tuple[Workplace, Background]) -> None:

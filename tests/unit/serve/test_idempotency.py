@@ -18,7 +18,7 @@ from nemo_gym import server_utils
 from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse
 from nemo_gym.serve import local
 from nemo_gym.serve.idempotency import REPLAYED_HEADER, IdempotencyMiddleware
-from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, Fault, may_repeat, with_key
+from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, REPEATED_HEADER, Fault, may_repeat, with_key
 from nemo_gym.server_utils import ServerClient, get_response_json, request
 from tests.unit.serve.test_requests import CONNECTED, close_client
 from tests.unit.serve.toys import (
@@ -27,6 +27,7 @@ from tests.unit.serve.toys import (
     call_app,
     client_of,
     config_of,
+    http_reply,
     mock_client,
     raw_server,
     read_request,
@@ -360,7 +361,9 @@ async def test_a_body_that_never_arrived_is_no_call() -> None:
     assert echo.calls == 0
 
 
-@pytest.mark.parametrize(("is_successor", "is_repeated", "status"), [(True, True, 409), (True, False, 200), (False, True, 200)])
+@pytest.mark.parametrize(
+    ("is_successor", "is_repeated", "status"), [(True, True, 409), (True, False, 200), (False, True, 200)]
+)
 async def test_a_successor_does_not_make_the_calls_of_the_process_before_it(
     is_successor: bool, is_repeated: bool, status: int
 ) -> None:
@@ -374,8 +377,8 @@ async def test_a_successor_does_not_make_the_calls_of_the_process_before_it(
 
     guarded = IdempotencyMiddleware(app, is_successor=is_successor, server="the_agent")
     headers = {IDEMPOTENCY_HEADER: "k", **({REPEATED_HEADER: "1"} if is_repeated else {})}
-    async with serving(guarded) as url, aiohttp.ClientSession() as session:
-        answer = await session.post(f"{url}/run", json={}, headers=headers)
+    async with serving(guarded) as port, aiohttp.ClientSession() as session:
+        answer = await session.post(f"http://127.0.0.1:{port}/run", json={}, headers=headers)
         assert answer.status == status
         assert len(made) == (status == 200)
         if status == 409:
@@ -389,9 +392,9 @@ async def test_a_repetition_over_a_broken_connection_says_that_it_is_one() -> No
     async def drop_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await read_request(reader))
         if len(seen) > 1:
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}")
+            writer.write(http_reply())
         writer.close()
 
-    async with raw_server(drop_once) as url:
-        await request("POST", url, json={}, headers=with_key(None), _internal=True)
+    async with raw_server(drop_once) as port:
+        await request("POST", f"http://127.0.0.1:{port}/run", json={}, headers=with_key(None), _internal=True)
     assert [REPEATED_HEADER.encode() in each for each in seen] == [False, True]
