@@ -16,6 +16,7 @@ from typing import Any
 
 from nemo_gym.sandbox.providers.namespaces.box import Limits, interpreter
 from nemo_gym.sandbox.providers.namespaces.conversation import Conversation, ConversationEndedError
+from nemo_gym.verifiers.case_driver import RAISED
 from nemo_gym.verifiers.code_runner import CodeRunner, RunResult, RunStatus
 
 _DRIVER = Path(__file__).with_name("case_driver.py")
@@ -37,6 +38,11 @@ class CaseResult(RunResult):
 
     returned: Returned = Returned()
     seconds: float = 0.0
+
+    @property
+    def raised(self) -> bool:
+        """An exception ended it, other than by `sys.exit`."""
+        return self.exit_code == RAISED
 
 
 class PythonCases:
@@ -115,7 +121,7 @@ async def python_cases(
 def _case_result(answer: Mapping[str, Any], seconds: float) -> CaseResult:
     code = os.waitstatus_to_exitcode(answer["status"])
     returned = Returned()
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         returned = Returned(json.loads(answer["value"]), is_given=True)
     return CaseResult(
         status=_status(answer["ended_for"], code, answer["stderr"]),

@@ -13,7 +13,7 @@ from typing import Any
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        pattern = re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
+        pattern = re.compile(job["pattern"], _flags(job))
     except (re.error, OverflowError, RecursionError) as error:
         return {"invalid": str(error)}
     texts = job["texts"]
@@ -21,7 +21,21 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         return {"found": [pattern.findall(text) for text in texts]}
     if job["do"] == "matches":
         return {"found": [[match.group(0) for match in pattern.finditer(text)] for text in texts]}
+    if job["do"] == "last":
+        return {"found": [_last(pattern, text) for text in texts]}
     return {"found": [pattern.search(text) is not None for text in texts]}
+
+
+def _flags(job: dict[str, Any]) -> int:
+    lines = re.MULTILINE | re.DOTALL if job["do"] == "last" else 0
+    return lines | (re.IGNORECASE if job["ignore_case"] else 0)
+
+
+def _last(pattern: re.Pattern[str], text: str) -> list[Any] | None:
+    last = None
+    for match in pattern.finditer(text):
+        last = match
+    return None if last is None else [last.group(0), *last.groups()]
 
 
 def main() -> None:

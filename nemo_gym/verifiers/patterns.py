@@ -53,6 +53,13 @@ async def find_matches(pattern: str, text: str, *, seconds: float | None = None)
     return found[0]
 
 
+async def last_match(pattern: str, text: str, *, seconds: float | None = None) -> list[str | None] | None:
+    """The last match, with `^` and `$` at every line and `.` for newlines too: its text, then what each of its groups
+    found; None without a match. Raises PatternError and PatternTimeoutError."""
+    found: list[list[str | None] | None] = await _run("last", pattern, [text], False, seconds)
+    return found[0]
+
+
 async def matching(pattern: str, texts: list[str], *, seconds: float | None = None) -> list[bool]:
     """For each of `texts` whether `pattern` is found in it. Raises PatternError and PatternTimeoutError; the time is
     for all of them together."""
@@ -60,7 +67,7 @@ async def matching(pattern: str, texts: list[str], *, seconds: float | None = No
     return found
 
 
-Work = Literal["groups", "matches", "search"]
+Work = Literal["groups", "matches", "last", "search"]
 
 
 async def _run(do: Work, pattern: str, texts: list[str], ignore_case: bool, seconds: float | None) -> Any:

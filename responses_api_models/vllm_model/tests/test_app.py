@@ -348,6 +348,7 @@ def test_a_session_stays_with_the_engine_its_hash_names() -> None:
 
 
 def test_callers_that_return_the_cookie_keep_their_engine() -> None:
+    """B45: one episode, one engine."""
     with MockProvider("a") as first, MockProvider("b") as second:
         server = make_server([first.base_url, second.base_url])
         app = server.setup_webserver()

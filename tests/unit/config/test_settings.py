@@ -208,6 +208,7 @@ def test_another_python_is_not_promised(capsys: pytest.CaptureFixture[str]) -> N
 def test_openai_is_pinned_only_in_a_version_gym_asks_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """B27: both versions are named before anything is built, and skew may be allowed."""
     monkeypatch.setattr(metadata, "version", lambda name: {"ray": "2.50", "openai": "1.0"}[name])
     monkeypatch.setattr(metadata, "requires", lambda _: ["openai>=2.44,<3", 'openai; extra == "x"'])
     with pytest.raises(ConfigError, match=r"openai 1\.0 is installed, but Gym needs openai<3,>=2\.44"):

@@ -53,6 +53,7 @@ def test_a_range_without_a_free_port_is_one_sentence() -> None:
 
 
 def test_a_fixed_port_that_is_taken_frees_what_was_bound() -> None:
+    """B20: who holds the port, and the two ways out."""
     first = free_port()
     with listen("127.0.0.1", 0) as taken:
         endpoints = [Endpoint("a", "127.0.0.1", first), Endpoint("b", "127.0.0.1", port_of(taken), remedy=" so")]

@@ -33,6 +33,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, *, offline: int) -> 
 
 
 def test_the_cache_comes_before_the_network(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B28: the network is asked only for what the cache lacks."""
     assert Uv().run_offline_first(["pip"], directory=tmp_path).code == 0
     assert calls.read_text().splitlines() == [
         "pip --offline --color never --no-progress",
@@ -45,6 +46,7 @@ def test_the_cache_comes_before_the_network(tmp_path: Path, calls: Path, monkeyp
 
 
 def test_who_is_offline_stays_offline(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B28."""
     monkeypatch.setenv("UV_OFFLINE", "true")
     assert Uv().run_offline_first(["pip"], directory=tmp_path).code == 1
     assert len(calls.read_text().splitlines()) == 1

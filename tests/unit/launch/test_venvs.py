@@ -55,6 +55,7 @@ def forbid_uv(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_component_that_adds_nothing_gets_an_overlay_without_uv(
     root: Path, settings: VenvSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """B28: no network, and nothing seeded."""
     forbid_uv(monkeypatch)
     venv = ensure_venv(toys.add_component(root, "plain"), settings)
     assert venv.path == root / "venvs/resources_servers/plain/.venv"
@@ -228,6 +229,7 @@ def test_skipping_takes_a_finished_venv_without_a_look(root: Path, settings: Ven
 def test_a_failed_build_leaves_nothing_that_a_later_run_could_take(
     root: Path, settings: VenvSettings, no_network: Path
 ) -> None:
+    """B17: an environment that failed to build is not there."""
     folder = toys.add_component(root, "broken", requirements="nothing-that-exists\n")
     skipping = VenvSettings(root=settings.root, skip_if_present=True)
     for _ in range(2):
@@ -239,6 +241,7 @@ def test_a_failed_build_leaves_nothing_that_a_later_run_could_take(
 
 
 def test_what_a_killed_builder_left_is_removed(root: Path, settings: VenvSettings) -> None:
+    """B17: killed in the middle of it."""
     folder = toys.add_component(root, "plain")
     half = venv_path(folder, settings.root).with_name(".venv.building-1-abc")
     (half / "bin").mkdir(parents=True)
@@ -258,6 +261,7 @@ def test_a_foreign_venv_that_can_import_is_taken_as_it_is(
 
 
 def test_a_half_built_foreign_venv_is_not(root: Path, settings: VenvSettings) -> None:
+    """B17: what was half built by others is seen by an import probe."""
     folder = toys.add_component(root, "half", "import surely_missing\n")
     path = venv_path(folder, settings.root)
     make_foreign(path)

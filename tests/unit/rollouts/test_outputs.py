@@ -81,12 +81,14 @@ async def test_a_set_without_any_record_is_simply_written_again(tmp_path: Path) 
 
 
 async def test_missing_folders_are_made(tmp_path: Path) -> None:
+    """B57."""
     output = tmp_path / "new" / "dir" / "x.jsonl"
     await collect(collection_config(tmp_path, [task("a")], agent_name="math_agent", output_jsonl_fpath=str(output)))
     assert len(read_jsonl(output)) == 1
 
 
 def test_places_that_cannot_be_written_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B57: before servers are started."""
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"The folder .*file/x can't be made \(Not a directory\)"):
         ResultSet(tmp_path / "file" / "x" / "out.jsonl").check_writable()

@@ -130,6 +130,7 @@ async def test_the_semaphore_bounds_what_is_in_flight() -> None:
 
 
 async def test_bounded_residency_admits_one_row_per_result_taken() -> None:
+    """B49: who takes results slowly holds up what makes them."""
     gate = Gate()
     iterator = Helper(FakeClient(served(), gate)).run_examples(rows(6), max_resident_tasks=2)
     await settle()

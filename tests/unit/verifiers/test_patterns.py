@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from nemo_gym.verifiers import patterns
-from nemo_gym.verifiers.patterns import PatternError, PatternTimeoutError, find_groups, find_matches, matching
+from nemo_gym.verifiers.patterns import (
+    PatternError,
+    PatternTimeoutError,
+    find_groups,
+    find_matches,
+    last_match,
+    matching,
+)
 
 CATASTROPHIC = r"(a+)+$"
 VICTIM = "a" * 64 + "b"
@@ -73,3 +80,16 @@ async def test_a_worker_ended_by_others_is_no_timeout(monkeypatch: pytest.Monkey
         worker.ask(job)
     assert worker.ask(job) == {"found": [True]}
     worker.end()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"(\w)=(\d)?", "a=1 b=", ["b=", "b", None]),
+        (r"^x.y$", "w\nx\ny\nz", ["x\ny"]),
+        (r"(?i)ANSWER", "answer", ["answer"]),
+        ("no", "yes", None),
+    ],
+)
+async def test_the_last_match_with_its_groups(pattern: str, text: str, found: list[str | None] | None) -> None:
+    assert await last_match(pattern, text) == found

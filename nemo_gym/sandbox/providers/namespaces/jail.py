@@ -78,7 +78,11 @@ def supervise(spec: dict[str, Any], report_fd: int) -> dict[str, Any]:
     if pid == 0:
         os.close(let_go)
         os.close(listening)
-        begin(spec, cgroups, go, telling)
+        os.close(report_fd)
+        try:
+            begin(spec, cgroups, go, telling)
+        finally:
+            os._exit(1)  # whatever happens, this process never goes back to watching
     os.close(go)
     os.close(telling)
     os.write(let_go, b"g")
@@ -195,8 +199,8 @@ def end(pid: int, spec: dict[str, Any]) -> None:
     os.kill(pid, _signal.SIGKILL if spec["isolate"] else _signal.SIGTERM)
 
 
-def begin(spec: dict[str, Any], cgroups: list[int], go: int, telling: int) -> NoReturn:
-    """The life of the init: it never returns."""
+def begin(spec: dict[str, Any], cgroups: list[int], go: int, telling: int) -> None:
+    """The life of the init."""
     told: dict[str, Any]
     try:
         prctl(PR_SET_PDEATHSIG, _signal.SIGKILL if spec["isolate"] else _signal.SIGTERM)
@@ -209,7 +213,7 @@ def begin(spec: dict[str, Any], cgroups: list[int], go: int, telling: int) -> No
         told = {"error": error.args[0], "errno": error.args[1]}
     except OSError as error:
         told = {"error": str(error), "errno": error.errno or 0}
-    os.write(telling, marshal.dumps(told) if told else b"")
+    os.write(telling, marshal.dumps(told))
     os._exit(0)
 
 
