@@ -43,9 +43,9 @@ def _in_the_air(root: Path, case: str, count: int, seconds: float, *extra: str) 
         write_prompts(rows, count)
         with started(root, scratch, mock.base_url, _UNOBSERVED, *extra) as servers, _watched(servers.launcher) as seen:
             usage = collect(root, rows, output, servers.head_port, count)
-            cpu = usage.cpu + seen.cpu
-    measured = output.read_text().count("\n")
-    added = sorted(latency - seconds for latency in _latencies(Path(f"{output}.journal")))
+        cpu = usage.cpu + seen.cpu
+        measured = output.read_text().count("\n")
+        added = sorted(latency - seconds for latency in _latencies(Path(f"{output}.journal")))
     floor = seconds + cpu / (os.cpu_count() or 1)
     return [
         Figure(case, f"wall, {count} at once", usage.wall, "s", floor, "< 1.3 x floor"),
