@@ -335,7 +335,8 @@ def collect_from_running_servers(
 ) -> RolloutCollectionConfig:
     """`gym eval run --no-serve`: wait for the servers behind the head server of the config, then collect.
 
-    Returns the run as it was prepared. Raises ServersUnavailableError when they don't answer in time, else as `run_collection`.
+    Returns the run as it was prepared. Raises ServersUnavailableError when they don't answer in time, else as
+    `run_collection`.
     """
     from nemo_gym.rollouts.sources import existing_input
     from nemo_gym.rollouts.waiting import spinup_seconds, wait_for_head, wait_for_servers

@@ -121,12 +121,14 @@ def live(code: CodeType, namespace: dict[str, Any], request: dict[str, Any]) -> 
         exec(code, namespace)
         if "call" in request:
             answer = call(namespace, request["call"], request["arguments"])
-            os.write(3, told(answer))
+            os.write(3, as_json(answer))
     except SystemExit as error:
         code_of_exit = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
     except BaseException as error:
         code_of_exit = RAISED
-        below = error.__traceback__.tb_next if error.__traceback__ else None  # this frame is not the program's
+        below = error.__traceback__
+        while below is not None and below.tb_frame.f_code.co_filename == __file__:  # none of the program's
+            below = below.tb_next
         traceback.print_exception(type(error), error, below)
     finish(code_of_exit)
 
@@ -138,7 +140,7 @@ def call(namespace: dict[str, Any], name: str, arguments: list[Any]) -> Any:
     return function(*arguments)
 
 
-def told(answer: Any) -> bytes:
+def as_json(answer: Any) -> bytes:
     """As JSON, with numbers and arrays of numpy as plain ones; nothing for what JSON has no words for."""
     try:
         return json.dumps(answer, default=lambda value: value.tolist()).encode()

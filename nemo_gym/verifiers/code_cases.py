@@ -69,7 +69,7 @@ class PythonCases:
 
     async def _case(self, what: Mapping[str, Any]) -> CaseResult:
         if self.load_error:
-            return CaseResult(RunStatus.FAILED, stderr=self.load_error, exit_code=1)
+            return CaseResult(RunStatus.FAILED, stderr=self.load_error, exit_code=RAISED)
         request = {**what, "seconds": self._case_seconds, "max_bytes": self._max_bytes}
         started = time.monotonic()
         answer = await self._ask(request, self._case_seconds * 2 + _SPARE_SECONDS)

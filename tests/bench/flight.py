@@ -16,7 +16,8 @@ from tests.bench.servers import collect, started, write_prompts
 from tests.mock_provider import MockProvider, Reply
 
 _SHARDS = ("+placement=shared", "+placement_shards=2")
-_UNOBSERVED = "+observability_enabled=false"
+_UNBOUND = ("+observability_enabled=false", "+global_aiohttp_connector_limit_per_host=0")
+"""Servers that run for anybody bound their connections to a host (1,024); here the collector is the only bound."""
 
 
 def flight(root: Path, *, quick: bool) -> list[Figure]:
@@ -41,7 +42,7 @@ def _in_the_air(root: Path, case: str, count: int, seconds: float, *extra: str) 
         scratch = Path(folder)
         rows, output = scratch / "rows.jsonl", scratch / "out.jsonl"
         write_prompts(rows, count)
-        with started(root, scratch, mock.base_url, _UNOBSERVED, *extra) as servers, _watched(servers.launcher) as seen:
+        with started(root, scratch, mock.base_url, *_UNBOUND, *extra) as servers, _watched(servers.launcher) as seen:
             usage = collect(root, rows, output, servers.head_port, count)
         cpu = usage.cpu + seen.cpu
         measured = output.read_text().count("\n")

@@ -98,6 +98,12 @@ def test_an_interpreter_that_is_gone_says_so(programs: Programs, tmp_path: Path)
     assert "/nowhere/python can't be run: No such file or directory." in programs.log().read_text()
 
 
+def test_a_log_without_room_costs_its_lines_only(programs: Programs) -> None:
+    programs.log().symlink_to("/dev/full")
+    source = "import sys\nprint('x' * 10_000, flush=True)\nsys.stderr.write('y')\nraise SystemExit(5)"
+    assert programs.start(source).wait(20) == 5
+
+
 def test_term_ends_a_fork_in_order(programs: Programs) -> None:
     process = programs.start(AT_EXIT)
     process.terminate()

@@ -201,7 +201,7 @@ def test_late_servers_are_named_with_the_setting_to_raise(root: Path) -> None:
 
 
 def test_a_death_is_noticed_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nemo_gym.launch.launch.POLL_SECONDS", 3600)
+    monkeypatch.setattr("nemo_gym.launch.launch.LOOK_SECONDS", 3600)
     for name in ("alpha", "beta"):
         toys.add_component(root, name)
     with started(toys.config_for(root, "alpha", "beta")) as (launch, _):
@@ -213,6 +213,15 @@ def test_a_death_is_noticed_at_once(root: Path, monkeypatch: pytest.MonkeyPatch)
         assert f"Server beta (pid {beta.pid}) was killed by SIGKILL" in str(error)
         assert launch.processes == {}
         assert beta.returncode == -signal.SIGKILL
+
+
+def test_a_stop_signal_that_another_thread_gets_is_heard(one_toy: DictConfig) -> None:
+    """Linux gives a signal to any thread that is ready for it, as after `kill -CONT`; only the main one can act."""
+    with started(one_toy) as (launch, _):
+        deliver = threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+        deliver.start()
+        launch.run_forever()
+        assert launch.processes == {}
 
 
 def test_the_port_of_a_dead_server_refuses(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -117,6 +118,16 @@ def test_an_unwritable_place_is_one_sentence(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
     with pytest.raises(LaunchError, match=r"can't be made .* set NEMO_GYM_RUN_DIR"):
         RunDirectory.create(11000)
+
+
+def test_a_full_disk_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nemo_gym.launch.run_directory.write_token", full)
+    with pytest.raises(LaunchError, match="No space left on device"):
+        RunDirectory.create(11000)
+    assert list(runs_folder().iterdir()) == []
 
 
 def test_a_log_has_its_servers_name(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from nemo_gym.sandbox.errors import SandboxPathError
 from nemo_gym.sandbox.providers.namespaces.availability import Isolation, isolation
 from nemo_gym.sandbox.providers.namespaces.launch import Ended, Jailed
 from nemo_gym.verifiers import code_runner
-from nemo_gym.verifiers.code_cases import python_cases
+from nemo_gym.verifiers.code_cases import PythonCases, python_cases
 from nemo_gym.verifiers.code_runner import (
     CodeRunner,
     CodeRunnerError,
@@ -173,7 +174,7 @@ async def test_a_program_keeps_its_state(runner: CodeRunner) -> None:
 async def test_a_program_that_does_not_answer(runner: CodeRunner, said: bytes, status: RunStatus) -> None:
     async with runner.converse(["python", "main.py"], files={"main.py": ECHO}) as talk:
         with pytest.raises(ConversationEndedError) as first:
-            await talk.ask(said, 1)
+            await talk.ask(said, 1 if status is RunStatus.TIMEOUT else 20)
         assert runner.outcome(first.value.ended).status is status
         with pytest.raises(ConversationEndedError):
             await talk.ask(b"pass\n", 1)
@@ -220,10 +221,47 @@ CASES = {
 
 @pytest.mark.parametrize(("source", "status", "stdout"), CASES.values(), ids=CASES)
 async def test_how_cases_end(runner: CodeRunner, source: str, status: RunStatus, stdout: str) -> None:
-    async with python_cases(runner, source, case_seconds=1) as cases:
+    async with python_cases(runner, source, case_seconds=1 if status is RunStatus.TIMEOUT else 20) as cases:
         done = await cases.run("in")
         assert (done.status, done.stdout) == (status, stdout), done
         assert (await cases.run("in")).status is status, "the next case is not affected"
+
+
+async def test_what_a_prelude_prints_is_no_answer(runner: CodeRunner) -> None:
+    async with python_cases(runner, "print(1)", prelude="print('noise', flush=True)") as cases:
+        assert (await cases.run("")).stdout == "1\n"
+
+
+async def test_what_a_case_started_ends_with_it(isolated: CodeRunner) -> None:
+    source = (
+        "import os, time\nprint(sum(name.isdigit() for name in os.listdir('/proc')))\n"
+        "if os.fork() == 0:\n    for n in (1, 2, 3): os.close(n)\n    time.sleep(60)"
+    )
+    async with python_cases(isolated, source) as cases:
+        assert (await cases.run("")).stdout == (await cases.run("")).stdout
+
+
+class Ending:
+    """A driver that ends instead of answering."""
+
+    def __init__(self, ended: Ended) -> None:
+        self.ended = ended
+
+    async def ask(self, request: bytes, timeout_s: float) -> bytes:
+        raise ConversationEndedError(self.ended)
+
+
+async def test_a_driver_that_ends_well_has_run_nothing_well() -> None:
+    talk: Any = Ending(Ended(exit_code=0))
+    cases = PythonCases(CodeRunner(), talk, 1, 1)
+    assert (await cases.run("")).status is RunStatus.CRASHED
+    assert (await cases.run("")).status is RunStatus.CRASHED
+
+
+async def test_a_driver_that_could_not_be_started_says_nothing_of_the_program() -> None:
+    talk: Any = Ending(Ended(error="unshare: not permitted"))
+    with pytest.raises(CodeRunnerError, match="unshare"):
+        await PythonCases(CodeRunner(), talk, 1, 1).run("")
 
 
 async def test_too_much_output_of_a_case(runner: CodeRunner) -> None:

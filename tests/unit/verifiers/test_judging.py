@@ -53,6 +53,7 @@ def test_a_reply_that_was_cut_off() -> None:
 
 def test_the_longer_label_is_meant() -> None:
     assert read_verdict("INCORRECT", ("CORRECT", "INCORRECT")).label == "INCORRECT"
+    assert read_verdict("YES_BUT", ("YES", "YES_BUT")).label == "YES_BUT"
     assert read_verdict("it is CORRECT", ("CORRECT", "INCORRECT")).label == "CORRECT"
 
 

@@ -52,7 +52,6 @@ class SetupError(Exception):
 def main(spec_fd: int, report_fd: int) -> int:
     with os.fdopen(spec_fd, "rb") as file:
         spec = marshal.load(file)
-    os.set_inheritable(report_fd, False)
     try:
         report = supervise(spec, report_fd)
     except SetupError as error:
