@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one label: where a case `<prefix>/<x>` has a figure called `what`."""
+    """Points of one label: figures `what` of the cases `<prefix>/<x>`, or `<x> rows, <what>` of the case `<prefix>`."""
 
     label: str
     prefix: str
@@ -65,8 +65,12 @@ def points(figures: Iterable[dict[str, Any]], curve: Curve) -> list[tuple[int, f
     """`(x, value)` of each figure of the curve, in order of x."""
     found = []
     for figure in figures:
-        prefix, _, x = figure["case"].rpartition("/")
-        if prefix == curve.prefix and figure["what"].strip() == curve.what and x.isdigit():
+        case, what = figure["case"], figure["what"].strip()
+        if case == curve.prefix and " rows, " in what:
+            x, _, what = what.replace(",", "", what.split(" rows, ")[0].count(",")).partition(" rows, ")
+        else:
+            case, _, x = case.rpartition("/")
+        if case == curve.prefix and what == curve.what and x.isdigit():
             found.append((int(x), figure["value"]))
     return sorted(found)
 
