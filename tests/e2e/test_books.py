@@ -60,6 +60,8 @@ def test_other_rows_or_repeats_are_not_gone_on_with(place: Workplace) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGHUP, 75)])
 def test_a_stopped_run_tells_its_coverage_and_how_to_go_on(stuck: Workplace, number: signal.Signals, code: int) -> None:
     """B92, B111"""
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("whoever runs the tests has this signal ignored, as nohup does, and so does the run")
     with stuck.started(*RUN, "-o", "r.jsonl", "--concurrency", "3") as run:
         run.wait_until(lambda: stuck.lines("r.jsonl") == 1 and stuck.lines("r_failures.jsonl") == 1)
         assert run.stop(number) == code
@@ -131,7 +133,7 @@ def test_shards_are_scored_together_with_one_coverage(place: Workplace) -> None:
             assert ended.code == 0, ended.err
         ended = place.gym("eval", "aggregate", "-i", "part-?.jsonl", "-o", "all.jsonl", "--require-complete")
         assert ended.code == 0, ended.err
-        assert ended.out.splitlines()[-1] == "4 asked: 4 measured, 0 failed, 0 unknown"
+        assert "4 asked: 4 measured, 0 failed, 0 unknown" in ended.out.splitlines()
         twice = place.gym("eval", "aggregate", "-i", "part-?.jsonl,all.jsonl", "-o", "more.jsonl")
         assert twice.code == 1
         assert "4 records repeat a rollout" in twice.error and "--merge-anyway" in twice.error

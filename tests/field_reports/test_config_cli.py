@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from nemo_gym.config.roots import PARENT_DIR
 from nemo_gym.config_types import ConfigError
 from nemo_gym.global_config import GlobalConfigDictParser
+from tests.ports import free_port
 from tests.unit.cli.conftest import Ended, Gym
 
 Write = Callable[[str, str], Path]
@@ -130,7 +131,8 @@ def test_what_is_missing_is_asked_for_in_the_words_of_the_command_line(
 @pytest.mark.parametrize("command", ["env status", "env resolve"])
 def test_a_global_flag_means_the_same_before_and_after_the_command(gym: Gym, flag: str, command: str) -> None:
     """B05: never silently ignored: the same effect in both positions, or refused in both."""
-    before, after = gym(flag, *command.split()), gym(*command.split(), flag)
+    nobody_there = f"+head_server.port={free_port()}"
+    before, after = gym(flag, *command.split(), nobody_there), gym(*command.split(), flag, nobody_there)
     assert (before.code, before.out) == (after.code, after.out)
     if flag == "--json":
         assert before.code == (0 if command == "env status" else 2)
