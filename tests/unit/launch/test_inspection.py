@@ -386,7 +386,7 @@ def test_figures_are_of_the_whole_tree_and_a_stopped_process_is_known(
     both = process_stats([sleeper.pid, 2**30])
     assert list(both) == [sleeper.pid]
     assert both[sleeper.pid].memory_bytes > next(iter(alone.values())).memory_bytes > 0
-    assert both[sleeper.pid].letter == "S"
+    until(lambda: process_stats([sleeper.pid])[sleeper.pid].letter == "S")
     os.kill(sleeper.pid, signal.SIGSTOP)
     until(lambda: process_stats([sleeper.pid])[sleeper.pid].letter == "T")
 
