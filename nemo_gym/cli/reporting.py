@@ -14,7 +14,9 @@ from nemo_gym.errors import GymError, UsageError
 if TYPE_CHECKING:
     from nemo_gym.cli.command_line import Request
 
-_ENVIRONMENT_FAULTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
+_ENVIRONMENT_FAULTS = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG}
+)
 _STOPPED = frozenset({75, 130})
 """Exit codes of a run that somebody ended: what is said then is no error."""
 _BROKEN_PIPE_EXIT_CODE = 141

@@ -27,11 +27,12 @@ main()
 """The arguments come through a pipe: a key among them must not stand in the list of processes for the whole run."""
 
 
-def detach(argv: Sequence[str], *, write: Callable[[str], object] = sys.stdout.write) -> int:
+def detach(argv: Sequence[str], *, write: Callable[[str], object] | None = None) -> int:
     """Run `gym <argv>` in the background; what it writes is shown until it is ready.
 
     Returns 0 once its servers are ready, else the exit code it ended with.
     """
+    write = write or sys.stdout.write
     log = create_private_directory(runs_folder()) / f"detached-{os.getpid()}.log"
     ready, ready_end = os.pipe()
     arguments_end, arguments = os.pipe()

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,7 +145,8 @@ class Zygote:
     def _dismiss_guardian(self) -> None:
         if not self.launcher.is_alive():
             return  # it has the run's folder to remove, and goes when we do
-        os.write(self.orders, f"{ALL_DONE}\n".encode())
+        with suppress(BrokenPipeError):  # it may have been killed
+            os.write(self.orders, f"{ALL_DONE}\n".encode())
         try:
             os.waitpid(self.guardian_pid, 0)
         except ChildProcessError:

@@ -94,6 +94,19 @@ class AppendFile:
                 f"{self.path} could not be brought to the disk ({error.strerror}). Nothing more is written: when the "
                 "disk is well again, run the same command with --resume."
             ) from error
+        self._check_that_it_is_still_ours()
+
+    def _check_that_it_is_still_ours(self) -> None:
+        """What somebody deletes, replaces or cuts while we write would take records with it, unseen."""
+        expected, mine = self.size, os.fstat(self._descriptor)
+        there = self.path.stat() if self.path.exists() else None
+        is_ours = there is not None and (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+        if not is_ours or mine.st_size < expected:
+            what = "cut short" if is_ours else "deleted" if there is None else "replaced"
+            raise OutputError(
+                f"{self.path} was {what} by somebody else while it was written, so the run is ended: put back what is "
+                "missing, then run the same command with --resume."
+            )
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import orjson
 
 from nemo_gym.config.keys import ROLLOUT_INDEX_KEY_NAME
-from nemo_gym.rollouts.errors import OutputError
+from nemo_gym.rollouts.errors import OutputError, RowError
 from nemo_gym.rollouts.rows import Row
 
 
@@ -45,6 +45,16 @@ def new_plan(path: Path, rows: Iterable[Row], *, interleave: bool) -> Iterator[P
         temporary.unlink(missing_ok=True)
 
 
+def _line(row: Row, number: int) -> bytes:
+    try:
+        return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS) + b"\n"
+    except orjson.JSONEncodeError as error:
+        raise RowError(
+            f"Rollout {number} of the plan can't be written as JSON ({error}): its row is nested too deeply, or holds "
+            "what JSON has no form for. Mend or leave out that row."
+        ) from None
+
+
 def _write(path: Path, rows: Iterable[Row], *, interleave: bool) -> tuple[int, str]:
     offsets: dict[int, array[int]] = {}
     with path.open("w+b") as file:
@@ -53,7 +63,7 @@ def _write(path: Path, rows: Iterable[Row], *, interleave: bool) -> tuple[int, s
             count += 1
             if interleave:
                 offsets.setdefault(row[ROLLOUT_INDEX_KEY_NAME], array("Q")).append(file.tell())
-            file.write(orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+            file.write(_line(row, count))
         if interleave:
             _reorder(file, path, (offset for repeat in sorted(offsets) for offset in offsets[repeat]))
         file.flush()

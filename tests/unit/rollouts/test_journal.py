@@ -163,3 +163,22 @@ def test_unfinished_attempts_are_those_after_the_last_outcome(tmp_path: Path) ->
     )
     assert unfinished_attempts(path) == {(0, 0): 1, (1, 0): 2}
     assert unfinished_attempts(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize(("harm", "what"), [("unlink", "deleted"), ("replace", "replaced"), ("truncate", "cut short")])
+def test_a_file_that_others_touch_is_noticed(tmp_path: Path, harm: str, what: str) -> None:
+    """B53: what was written after that would be gone, and nobody would know."""
+    path = tmp_path / "out.jsonl"
+    file = AppendFile(path)
+    file.append(b'{"n": 1}')
+    file.sync()
+    if harm == "unlink":
+        path.unlink()
+    elif harm == "replace":
+        (tmp_path / "other").write_bytes(path.read_bytes())
+        (tmp_path / "other").replace(path)
+    else:
+        os.truncate(path, 3)
+    with pytest.raises(OutputError, match=f"was {what} by somebody else"):
+        file.sync()
+    file.close()
