@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nemo_gym.verifiers.extraction import last_box, unwrapped
+
 RowGradingMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
 GradingMode = Literal[RowGradingMode, "lenient_answer_colon_md"]
 
-_BOX = "\\boxed{"
 _ONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
 _LEADING_CAPITAL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 _ANSWER_LINE = re.compile(r"answer[^\S\n]*+:([^\n]*)", re.IGNORECASE)
@@ -99,36 +100,6 @@ def read_match(match: str, options: Options) -> str | None:
 def normalised(text: str) -> str:
     """NFKC, foreign option letters as A to D, without outer spaces."""
     return unicodedata.normalize("NFKC", text).translate(_FOREIGN_LETTERS).strip()
-
-
-def last_box(text: str) -> str | None:
-    r"""What the last `\boxed{` holds, up to its matching brace; None without one."""
-    start = text.rfind(_BOX)
-    if start < 0:
-        return None
-    depth, begin = 1, start + len(_BOX)
-    for brace in re.finditer(r"[{}]", text[begin:]):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            return text[begin : begin + brace.start()]
-    return None
-
-
-def unwrapped(text: str) -> str:
-    r"""The text inside `\text{…}` where that is all there is, however often it is wrapped."""
-    text = text.strip()
-    while text.startswith("\\text{") and text.endswith("}") and _closes_at_end(text):
-        text = text[len("\\text{") : -1].strip()
-    return text
-
-
-def _closes_at_end(text: str) -> bool:
-    depth = 0
-    for brace in re.finditer(r"[{}]", text):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            return brace.end() == len(text)
-    return False
 
 
 def _from_box(text: str, options: Options) -> str | None:

@@ -65,12 +65,10 @@ def points(figures: Iterable[dict[str, Any]], curve: Curve) -> list[tuple[int, f
     """`(x, value)` of each figure of the curve, in order of x."""
     found = []
     for figure in figures:
-        case, what = figure["case"], figure["what"].strip()
-        if case == curve.prefix and " rows, " in what:
-            x, _, what = what.replace(",", "", what.split(" rows, ")[0].count(",")).partition(" rows, ")
-        else:
-            case, _, x = case.rpartition("/")
-        if case == curve.prefix and what == curve.what and x.isdigit():
+        case, _, in_case = figure["case"].partition("/")
+        rows, _, what = figure["what"].strip().rpartition(" rows, ")
+        x = in_case or rows.replace(",", "")
+        if (case, what) == (curve.prefix, curve.what) and x.isdigit():
             found.append((int(x), figure["value"]))
     return sorted(found)
 

@@ -10,14 +10,13 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from nemo_gym.server_utils import ServerClient
+from nemo_gym.verifiers.extraction import last_box, unwrapped
 from resources_servers.mcqa.answers import (
     GradingMode,
     Options,
-    last_box,
     normalised,
     read_answer,
     read_match,
-    unwrapped,
 )
 from resources_servers.mcqa.app import MCQAResourcesServer, MCQAResourcesServerConfig, MCQAVerifyRequest
 from resources_servers.mcqa.task_data import TaskData

@@ -45,13 +45,7 @@ class ProjectManagement(Toolkit):
         due_date: str | None = None,
         board: str | None = None,
     ) -> Any:
-        given = {
-            "task_name": task_name,
-            "assigned_to_email": assigned_to_email,
-            "list_name": list_name,
-            "due_date": due_date,
-            "board": board,
-        }
+        given = dict(zip(_FIELDS, (task_name, assigned_to_email, list_name, due_date, board), strict=True))
         wanted = {field: value for field, value in given.items() if value}
         if not wanted:
             return "No search parameters provided."
@@ -72,13 +66,7 @@ class ProjectManagement(Toolkit):
         due_date: str | None = None,
         board: str | None = None,
     ) -> str:
-        given = {
-            "task_name": task_name,
-            "assigned_to_email": assigned_to_email,
-            "list_name": list_name,
-            "due_date": due_date,
-            "board": board,
-        }
+        given = dict(zip(_FIELDS, (task_name, assigned_to_email, list_name, due_date, board), strict=True))
         row: dict[str, str] = {}
         for field, value in given.items():
             if not value:

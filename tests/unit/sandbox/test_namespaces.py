@@ -60,7 +60,7 @@ ESCAPES = {
     "a file of the system": "open('/usr/x', 'w')",
     "the root": "open('/x', 'w')",
     "the password file": "open('/etc/shadow').read()",
-    "home folders": "import os; os.listdir('/root/.ssh'); os.listdir('/home')",
+    "home folders": f"import os; os.listdir({str(Path.home())!r}); os.listdir('/home')",
     "this checkout": f"open({str(Path(__file__).resolve())!r}).read()",
     "the host's processes": "import os; [pid for pid in os.listdir('/proc') if pid.isdigit() and int(pid) > 2][0]",
     "its keeper's memory": "open('/proc/1/mem', 'rb').read(1)",
