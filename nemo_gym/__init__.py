@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Domain,
         ModelServerRef,
     )
+    from nemo_gym.onefile.environment import Environment
     from nemo_gym.openai_utils import (
         NeMoGymAsyncOpenAI,
         NeMoGymChatCompletion,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         NeMoGymResponseCreateParamsNonStreaming,
     )
     from nemo_gym.server_utils import SESSION_ID_KEY, ServerClient, get_response_json, raise_for_status
+    from nemo_gym.testing.replies import call
 
 _augment_sys_path = augment_sys_path
 _resolve_under_cwd_or_install = resolve_under_roots
@@ -98,6 +100,8 @@ _LAZY_EXPORTS = {
         "NeMoGymChatCompletion",
         "NeMoGymChatCompletionCreateParamsNonStreaming",
     ),
+    "onefile.environment": ("Environment",),
+    "testing.replies": ("call",),
 }
 _MODULE_OF = {name: module for module, names in _LAZY_EXPORTS.items() for name in names}
 
@@ -123,6 +127,7 @@ __all__ = [
     "BaseVerifyRequest",
     "BaseVerifyResponse",
     "Domain",
+    "Environment",
     "ModelServerRef",
     "NeMoGymAsyncOpenAI",
     "NeMoGymChatCompletion",
@@ -145,6 +150,7 @@ __all__ = [
     "__repository_url__",
     "__shortversion__",
     "__version__",
+    "call",
     "component_search_roots",
     "get_response_json",
     "raise_for_status",

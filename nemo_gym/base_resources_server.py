@@ -208,6 +208,16 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         self.setup_session_middleware(app)
         app.add_middleware(RolloutContextMiddleware)
         app.post("/seed_session")(self.seed_session)
+        self._claim_session_stores()
+        app.post("/close_session")(after_close(self, self.close_resources_session))
+        verify = trace_fn("verify", "gym.verify")(off_the_loop(self.verify))
+        app.post("/verify")(after_verify(self, judge_failsafe(verify)))
+        app.post("/aggregate_metrics")(self.aggregate_metrics)
+        app.get("/reverify_mode")(self.get_reverify_mode)
+        return app
+
+    def _claim_session_stores(self) -> None:
+        """Have the stores of sessions name this server. ConfigError where its workers would each have their own."""
         stores = stores_of(self)
         if stores and (self.config.num_workers or 1) > 1:
             raise ConfigError(
@@ -216,12 +226,6 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
             )
         for store in stores:
             store.server = self.get_session_middleware_key()
-        app.post("/close_session")(after_close(self, self.close_resources_session))
-        verify = trace_fn("verify", "gym.verify")(off_the_loop(self.verify))
-        app.post("/verify")(after_verify(self, judge_failsafe(verify)))
-        app.post("/aggregate_metrics")(self.aggregate_metrics)
-        app.get("/reverify_mode")(self.get_reverify_mode)
-        return app
 
     def _holds_sessions(self) -> bool:
         return ReverifyMode(self.REVERIFY_MODE or self.config.REVERIFY_MODE) is not ReverifyMode.STATELESS

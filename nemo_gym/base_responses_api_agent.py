@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, cast
 
 from fastapi import Body, FastAPI, Request
 from pydantic import BaseModel, Field, PrivateAttr, field_validator
@@ -161,9 +161,10 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def _captures(self) -> tuple[bool, bool]:
         """Whether model calls, and whether token ids, are recorded; kept once a real client has told."""
-        known = self._known_captures
-        if known is not None:
-            return known
+        # Asked for several times a rollout: pydantic's own way to a private attribute takes longer than the rest.
+        private = self.__pydantic_private__
+        if private is not None and (known := private.get("_known_captures")) is not None:
+            return cast(tuple[bool, bool], known)
         config = getattr(self.server_client, "global_config_dict", None)
         captures = self._captures_of(config) if isinstance(config, Mapping) else (False, False)
         if type(self.server_client) is ServerClient:
@@ -243,6 +244,9 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
     @staticmethod
     def _agent_session_id_from_request(request: Request | None) -> str | None:
         return session_marker(request)
+
+    def _holds_sessions(self) -> bool:
+        return type(self)._seed_agent_session_state is not SimpleResponsesAPIAgent._seed_agent_session_state
 
     def _require_agent_session(self, agent_session_id: str) -> AgentSessionState:
         return self._sessions().require(agent_session_id)

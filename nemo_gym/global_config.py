@@ -50,6 +50,7 @@ from nemo_gym.config.keys import (
     MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME,
     NEMO_GYM_LOG_DIR_KEY_NAME,
     NEMO_GYM_RESERVED_TOP_LEVEL_KEYS,
+    NO_MODEL_SETTINGS,
     NUM_ROLLOUTS_KEY_NAME,
     OBSERVABILITY_ENABLED_KEY_NAME,
     PIP_INSTALL_VERBOSE_KEY_NAME,
@@ -207,14 +208,7 @@ class GlobalConfigDictParserConfig(BaseModel):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    NO_MODEL_GLOBAL_CONFIG_DICT: ClassVar[DictConfig] = DictConfig(
-        {
-            POLICY_BASE_URL_KEY_NAME: "",
-            POLICY_API_KEY_KEY_NAME: "",
-            POLICY_MODEL_NAME_KEY_NAME: "",
-            POLICY_MODEL_KEY_NAME: {"responses_api_models": {"dummy_model": {"entrypoint": "app.py"}}},
-        }
-    )
+    NO_MODEL_GLOBAL_CONFIG_DICT: ClassVar[DictConfig] = DictConfig(NO_MODEL_SETTINGS)
 
     dotenv_path: Path | None = None
     initial_global_config_dict: DictConfig | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
+from nemo_gym.serve.lost_sessions import own_generation
 from nemo_gym.serve.mcp_binding import BindResult, DirectBinding, DirectDispatchError, bind_route, call_direct
 from nemo_gym.serve.mcp_names import MCP_URL_PATH, NEMO_GYM_MCP_SESSION_TOKEN_HEADER
 from nemo_gym.serve.mcp_routes import SessionRoutes
@@ -52,7 +53,7 @@ def install_auto_exposure(server: Any, app: FastAPI) -> dict[str, MCPTool]:
     _check_app(app)
     harvested, catchall = harvest_tools(app)
     tools = chosen_tools(server.mcp_tools(harvested, catchall), catchall)
-    tokens = Tokens(_session_secret(server))
+    tokens = Tokens(_session_secret(server), own_generation() if server._holds_sessions() else 0)
     own_routes = Middleware(
         SessionRoutes,
         server_name=server.config.name,

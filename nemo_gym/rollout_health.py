@@ -46,19 +46,21 @@ def run_health_checks(
     output_dir: Path | None = None,
     workers: int | None = None,
     ignored_checks: Sequence[str] = (),
+    run: str | None = None,
 ) -> HealthCheckResult:
     """Check all records of files of one run, and write `quality_summary.json` and `rollout_verdicts.jsonl`.
 
-    They go to `output_dir`, by default beside the first file. `workers` processes share the work; None is up to
-    eight. Raises HealthCheckError (a ValueError) for an unknown check or a file that can't be read.
+    They go to `output_dir`, by default beside the first file. With `run` they are written under names that begin with
+    `<run>_` too, and those are the paths of the result. `workers` processes share the work; None is up to eight.
+    Raises HealthCheckError (a ValueError) for an unknown check or a file that can't be read.
     """
     paths = [Path(rollout_paths)] if isinstance(rollout_paths, str | Path) else [Path(path) for path in rollout_paths]
     ignored = normalize_ignored_checks(ignored_checks)
     if not paths:
         raise HealthCheckError("There is no file of rollouts to check.")
     rollouts = evaluate_files(paths, workers, frozenset(ignored))
-    summary = summary_of(rollouts, tasks_of(rollouts, ignored), ignored)
-    result = HealthCheckResult(summary, rollouts, *files_in(Path(output_dir) if output_dir else paths[0].parent))
+    summary = summary_of(paths, rollouts, tasks_of(rollouts, ignored), ignored)
+    result = HealthCheckResult(summary, rollouts, *files_in(Path(output_dir) if output_dir else paths[0].parent, run))
     write_report(result)
     return result
 

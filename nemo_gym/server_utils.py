@@ -68,6 +68,7 @@ from nemo_gym.serve.in_flight import InFlightMiddleware
 from nemo_gym.serve.in_flight import table as requests_in_flight
 from nemo_gym.serve.limits import raise_open_files
 from nemo_gym.serve.log_prefix import prefix_output
+from nemo_gym.serve.log_streams import print_to_log_if_launched
 from nemo_gym.serve.lost_sessions import LostSessionMiddleware, own_generation
 from nemo_gym.serve.process import Seat, missing_server, own_instance_name, validated_block, validated_settings
 from nemo_gym.serve.profiler import Profiler, ProfilingMiddlewareConfig, profile_app
@@ -422,13 +423,18 @@ class SimpleServer(BaseServer):
             return
         name = self.get_session_middleware_key()
         if (generation := own_generation()) and self._holds_sessions():
-            app.add_middleware(LostSessionMiddleware, session_cookie=name, generation=generation)
+            opening = self._session_opening_paths()
+            app.add_middleware(LostSessionMiddleware, session_cookie=name, generation=generation, opening_paths=opening)
         app.add_middleware(SessionMiddleware, secret_key=_session_secret(self), session_cookie=name)
         app.state.nemo_gym_session_middleware_installed = True
 
     def _holds_sessions(self) -> bool:
         """Whether what a session needs to go on is in this process's memory."""
         return False
+
+    def _session_opening_paths(self) -> tuple[str, ...]:
+        """The routes that begin a session, whatever was before."""
+        return ("/seed_session",)
 
     def setup_exception_middleware(self, app: FastAPI) -> None:
         """Answer errors of handlers with a 500 that names this server."""
@@ -461,6 +467,7 @@ class SimpleServer(BaseServer):
 
         Returns None, or the app when another server of ASGI apps is to run it. A dry run only constructs the server.
         """
+        print_to_log_if_launched()
         try:
             return cls._run_webserver()
         except GymError as error:

@@ -20,6 +20,7 @@ __all__ = [
     "VerifierFixtureResult",
     "exercise_verifier_fixture",
     "load_verifier_fixture",
+    "server_fixture",
 ]
 
 _FixtureInvocation = Callable[[Any, Any], object]
@@ -38,6 +39,24 @@ class VerifierFixture:
     cases_path: str | Path
     invoke: _FixtureInvocation | None = None
     reseed: _FixtureInvocation | None = None
+
+
+def server_fixture(
+    kind: type[BaseModel],
+    request_model: type[BaseModel],
+    cases_path: str | Path,
+    *,
+    invoke: _FixtureInvocation | None = None,
+    **settings: Any,
+) -> VerifierFixture:
+    """A fixture whose server is a resources server of class `kind`, with these `settings` and no others to call."""
+
+    def server() -> object:
+        from nemo_gym.testing.verdicts import new_server
+
+        return new_server(kind, **settings)
+
+    return VerifierFixture(server, request_model, cases_path, invoke)
 
 
 async def exercise_verifier_fixture(

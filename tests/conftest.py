@@ -1,6 +1,31 @@
 """What all tests start from."""
 
 import signal
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # Whoever started the tests may ignore it, as nohup does, and every process they start would too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+async def fresh_client() -> AsyncIterator[None]:
+    """No HTTP client of another test in this process, and none left behind."""
+    await _close_clients()
+    yield
+    await _close_clients()
+
+
+async def _close_clients() -> None:
+    from nemo_gym import server_utils
+
+    for _, session in server_utils._client_sessions.take_all():
+        await session.close()
+    server_utils._GLOBAL_AIOHTTP_CLIENT = server_utils._GLOBAL_AIOHTTP_CLIENT_SETTINGS = None
+    server_utils._GLOBAL_AIOHTTP_CLIENT_QUEUE_TELEMETRY = None

@@ -37,7 +37,9 @@ class Request:
 
     def overrides(self) -> list[str]:
         """The override list the command runs from. Raises UsageError for a value that can't be meant."""
-        translated = [token for flag in self.command.flags for token in flag.translate_to_hydra(self.args)]
+        words = (self.command.words,) if self.command.words else ()
+        flags = (*words, *self.command.flags)
+        translated = [token for flag in flags for token in flag.translate_to_hydra(self.args)]
         return merged(translated, self.raw_overrides, verbose=self.verbose)
 
 
@@ -92,11 +94,19 @@ def parse(parsers: Parsers, line: Line) -> Request:
         parsers.fail_on_flags(name, flags)
     raw = [*line.overrides, *(token for token in words if is_override(token))]
     names = [token for token in words if not is_override(token)]
-    if len(names) > (1 if command.words else 0):
-        stray = names[1 if command.words else 0]
+    limit = command.words.limit if command.words else 0
+    if len(names) > limit:
+        stray = names[limit]
         parser.error(f"unexpected argument {stray!r}.{_flag_meant_by(stray, option_strings(parser))}")
+    for word in names:
+        if command.words and (refusal := command.words.refusal(word)):
+            if f"--{word}" in option_strings(parser):
+                refusal = f"unexpected argument {word!r}.{_flag_meant_by(word, option_strings(parser))}"
+            else:
+                refusal += _meant_by(word, option_strings(parser))
+            parser.error(refusal)
     if command.words:
-        setattr(args, command.words.dest, names[0] if names else None)
+        setattr(args, command.words.dest, names if limit > 1 else names[0] if names else None)
     if global_args.root_json:
         if not hasattr(args, "json"):
             parser.error(f"--json is for --version and for commands that report; `gym {name}` prints no JSON.")
@@ -104,6 +114,14 @@ def parse(parsers: Parsers, line: Line) -> Request:
     return Request(
         name, command, args, raw, bool(getattr(global_args, "verbose", False) or getattr(args, "verbose", False))
     )
+
+
+def _meant_by(word: str, flags: Sequence[str]) -> str:
+    """The component a word names, or the flag it is nearly: what is like many flags is meant for none."""
+    from nemo_gym.config.selectors import selection_of
+
+    meant = selection_of(word)
+    return f" Did you mean `{meant}`?" if meant else did_you_mean(f"--{word}", flags, cutoff=0.8)
 
 
 def _flag_meant_by(word: str, flags: Sequence[str]) -> str:

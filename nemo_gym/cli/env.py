@@ -5,7 +5,6 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nemo_gym.cli.utils import flag_is_on
-from nemo_gym.errors import UsageError
 
 if TYPE_CHECKING:
     from nemo_gym.cli.command_configs import PipListConfig as PipListConfig
@@ -177,10 +176,17 @@ def pip_list() -> None:
 
 
 def test_all() -> NoReturn:
-    """Run every server's tests."""
-    raise UsageError("Testing all servers at once is not available yet: name one by --resources-server.")
+    """Run every server's tests and check its example data."""
+    from nemo_gym.cli.all_tests import test_all as run_all
+    from nemo_gym.cli.command_configs import TestAllConfig
+    from nemo_gym.cli.composing import composed
+
+    config = composed()
+    raise SystemExit(run_all(TestAllConfig.model_validate(config), config))
 
 
-def init_resources_server() -> NoReturn:
+def init_resources_server() -> None:
     """Write a new resources server's files."""
-    raise UsageError("`gym env init` is not available yet in this version.")
+    from nemo_gym.cli.scaffold import init
+
+    init()

@@ -5,12 +5,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.dispatch import typed
+from nemo_gym.config.keys import RESPONSES_API_AGENTS
 from nemo_gym.errors import UsageError
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from nemo_gym.cli.command_configs import PrepareBenchmarkConfig as PrepareBenchmarkConfig
 
 _EXAMPLE = "gym eval run --resources-server mcqa --output results/mcqa.jsonl --limit 5"
@@ -63,9 +66,10 @@ def _serve_and_collect() -> None:
         GlobalConfigDictParser().raise_on_no_server_instances(config)
     except NoServerInstancesError as error:
         raise UsageError(f"{error} Example: {_EXAMPLE}") from None
+    _check_agent(wanted.agent_name, config)
     prepared = prepare_collection(wanted, config)
     server_output = sys.stdout if is_verbose() else WarningsOnly(sys.stderr)
-    helper = env.RunHelper(server_output=server_output, restarts=DEFAULT_RESTARTS, placement="auto")
+    helper = env.RunHelper(server_output=server_output, restarts=DEFAULT_RESTARTS, placement="auto", head_may_move=True)
     helper.start(GlobalConfigDictParserConfig())
     try:
         if not config.get("dry_run"):
@@ -74,6 +78,19 @@ def _serve_and_collect() -> None:
         helper.shutdown()
     if not config.get("dry_run"):
         check_health_of_run(prepared)
+
+
+def _check_agent(name: str | None, config: "DictConfig") -> None:
+    """See that --agent names one of the agents to be started; a driver of its own may mean others by it."""
+    from nemo_gym.config.hints import did_you_mean
+    from nemo_gym.config.instances import server_instances
+
+    if name is None or config.get("rollout_collection_driver"):
+        return
+    agents = [each.name for each in server_instances(config) if each.server_type == RESPONSES_API_AGENTS]
+    if name not in agents:
+        known = ", ".join(agents) or "none"
+        raise UsageError(f"--agent {name}: the config has no such agent, but {known}.{did_you_mean(name, agents)}")
 
 
 def collect_rollouts() -> None:
@@ -111,12 +128,25 @@ def reward_profile() -> None:
     from nemo_gym.results.profile import profile
 
     config = RewardProfileConfig.model_validate(without_model())
-    files = profile(
-        Path(config.materialized_inputs_jsonl_fpath), Path(config.rollouts_jsonl_fpath), config.allow_partial_rollouts
-    )
+    inputs, rollouts = Path(config.materialized_inputs_jsonl_fpath), Path(config.rollouts_jsonl_fpath)
+    if _holds_results(inputs) and not _holds_results(rollouts):
+        raise UsageError(f"--inputs {inputs} holds results and --rollouts {rollouts} none: they are swapped.")
+    files = profile(inputs, rollouts, config.allow_partial_rollouts)
     for name, count in files.completion.items():
         print(f"{name}: {count}")
     print(f"Profiling outputs:\n{files.reward_profiling}\n{files.agent_metrics}\n{files.repeat_level_metrics}")
+
+
+def _holds_results(path: Path) -> bool:
+    """Whether the first line of a file is a record of a rollout; False where it can't be read as one."""
+    import json
+
+    try:
+        with path.open(encoding="utf-8") as lines:
+            record = json.loads(next(lines, "null"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and ("reward" in record or "response" in record)
 
 
 def prepare_benchmark() -> None:
@@ -142,6 +172,8 @@ def prepare_benchmark() -> None:
         tqdm.write(f"{preparation.dataset} of {preparation.instance}:\n  {path}", file=sys.stdout)
 
 
-def list_benchmarks() -> NoReturn:
-    """List the benchmarks."""
-    raise UsageError("`gym list benchmarks` is not available yet in this version.")
+def list_benchmarks() -> None:
+    """List the benchmarks with who answers them and how often; kept for those who import it."""
+    from nemo_gym.cli.benchmark_list import list_benchmarks as print_list
+
+    print_list()

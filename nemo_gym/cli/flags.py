@@ -114,6 +114,28 @@ class NamesFlag(Flag):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RangeFlag(Flag):
+    """Two numbers, the lower first."""
+
+    def register(self, parser: argparse._ActionsContainer) -> None:
+        parser.add_argument(*self.names, help=self.help, metavar=("LOW", "HIGH"), nargs=2, type=float)
+
+    def overrides(self, value: list[float]) -> list[str]:
+        return [f"+{self.key}=[{value[0]},{value[1]}]"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadFlag(Flag):
+    """The name of an environment or benchmark that is to be made; `key` says which of the two."""
+
+    def register(self, parser: argparse._ActionsContainer) -> None:
+        parser.add_argument(*self.names, help=self.help, metavar="NAME")
+
+    def overrides(self, value: str) -> list[str]:
+        return [f"+scaffold_kind={self.key}", f"+scaffold_name={text_value(value)}"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigFlag(Flag):
     """Config files, by path, in order."""
 
@@ -163,7 +185,19 @@ class SearchDirFlag(Flag):
 
 @dataclass(frozen=True, kw_only=True)
 class Words(Flag):
-    """What a command names without a dash. It is declared so that help shows it; it may stand anywhere on the line."""
+    """What a command names without a dash. It is declared so that help shows it; it may stand anywhere on the line.
+
+    With a `limit` above 1 the parsed value is the list of all words.
+    """
+
+    limit: int = 1
+
+    def refusal(self, word: str) -> str:
+        """Why a word can't be meant; nothing where it can."""
+        return ""
+
+    def overrides(self, value: Any) -> list[str]:
+        return [f"+{self.key}={text_value(value)}"] if self.key and isinstance(value, str) else []
 
     def register(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(self.names[0], help=self.help, metavar=self.metavar, nargs="*")

@@ -29,6 +29,7 @@ def check_health(config: RolloutCollectionConfig | RolloutAggregationConfig, fil
             output_dir=output.parent,
             workers=config.health_check_workers,
             ignored_checks=config.health_check_ignored_checks,
+            run=output.stem,
         )
     except Exception as error:
         warn(f"The health of {output} could not be checked: {error}")

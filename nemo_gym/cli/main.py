@@ -1,7 +1,6 @@
 """`gym`: parse the line, turn flags into overrides, enter the command, and end with the right exit code."""
 
 import importlib
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +9,10 @@ from nemo_gym.cli.command_line import Request, check_words, cut, parse
 from nemo_gym.cli.commands import COMMANDS, GROUPS, VERSION_TARGET, Command
 from nemo_gym.cli.dispatch import dispatch, typed
 from nemo_gym.cli.flags import Flag, absolute_directories
+from nemo_gym.cli.one_file import roots_of
 from nemo_gym.cli.parsers import Parsers, build_parser, build_parsers
 from nemo_gym.cli.reporting import exit_code_for, quiet_broken_pipe
+from nemo_gym.cli.streams import Lost, Stream, dependable, told_in_exit_code
 from nemo_gym.cli.utils import flag_is_on
 
 __all__ = ["COMMANDS", "GROUPS", "VERSION_TARGET", "Command", "Flag", "build_parser", "dispatch", "main"]
@@ -20,20 +21,32 @@ __all__ = ["COMMANDS", "GROUPS", "VERSION_TARGET", "Command", "Flag", "build_par
 def main() -> None:
     """Run the command line in `sys.argv`. Exits as decided by docs/exit codes: 0, 1, 2, 75 or 130."""
     argv = typed[:] = sys.argv[1:]
+    with dependable() as out, quiet_broken_pipe():
+        if out is None:
+            _main(argv, None)
+            return
+        with told_in_exit_code(out):
+            _main(argv, out)
+
+
+def _main(argv: list[str], out: Stream | None) -> None:
     verbose = any(token in ("-v", "--verbose") for token in argv)
     request: Request | None = None
-    with quiet_broken_pipe():
-        try:
-            request = _read(build_parsers(), argv)
-            if request is not None:
-                _run(request)
-        except Exception as error:
-            code = exit_code_for(error, request, verbose=verbose)
-            if code is None:
-                raise
-            raise SystemExit(code) from None
-        except KeyboardInterrupt:
-            raise SystemExit(130) from None
+    try:
+        request = _read(build_parsers(), argv)
+        if request is not None:
+            if out is not None:
+                out.is_all = request.command.only_prints
+            _run(request)
+    except Lost:
+        raise
+    except Exception as error:
+        code = exit_code_for(error, request, verbose=verbose)
+        if code is None:
+            raise
+        raise SystemExit(code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 
 def _read(parsers: Parsers, argv: list[str]) -> Request | None:
@@ -75,7 +88,8 @@ def _print_config_help(parsers: Parsers, request: Request) -> None:
 def _run(request: Request) -> None:
     if request.verbose:
         _log_everything()
-    with _search_dirs(getattr(request.args, "search_dir", None) or []):
+    searched = [*(getattr(request.args, "search_dir", None) or []), *roots_of(request.command.words, request.args)]
+    with _search_dirs(searched):
         overrides = request.overrides()
         target = request.command.target
         if callable(target):
@@ -97,19 +111,11 @@ def _search_dirs(folders: list[str]) -> Iterator[None]:
     if not folders:
         yield
         return
-    from nemo_gym.config.roots import NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME as VARIABLE
-    from nemo_gym.config.roots import augment_sys_path
+    from nemo_gym.config.roots import also_searched, augment_sys_path
 
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = os.pathsep.join([*absolute_directories(folders), *([before] if before else [])])
-    augment_sys_path()
-    try:
+    with also_searched(first=absolute_directories(folders)):
+        augment_sys_path()
         yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
 
 
 if __name__ == "__main__":

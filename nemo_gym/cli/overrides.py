@@ -6,13 +6,26 @@ A flag is only sugar for an override in Hydra's grammar, so a flag's value has t
 import re
 from collections.abc import Iterable, Sequence
 
+from nemo_gym.config.override_text import QUOTED, quoted, text_value
+
+__all__ = [
+    "CONFIG_PATHS_KEY",
+    "VERBOSE_OVERRIDE",
+    "config_paths_of",
+    "config_paths_override",
+    "is_override",
+    "list_value",
+    "merged",
+    "override_key",
+    "quoted",
+    "text_value",
+    "unquoted",
+]
+
 CONFIG_PATHS_KEY = "config_paths"
 VERBOSE_OVERRIDE = "+verbose=true"
 
-_PLAIN = re.compile(r"[A-Za-z0-9_/.%*@?|:+-]+")
-_QUOTED = re.compile(r"""(['"])(?:\\.|(?!\1).)*\1""", re.DOTALL)
 _OVERRIDE_KEY = re.compile(r"(?:\+{1,2}|~)?([^=]+)=")
-_NOT_TEXT = frozenset({"true", "false", "null", "inf", "+inf", "-inf", "nan", "+nan", "-nan"})
 
 
 def is_override(token: str) -> bool:
@@ -24,33 +37,6 @@ def override_key(token: str) -> str | None:
     """The dotted key an override sets, or None when it sets none."""
     matched = _OVERRIDE_KEY.match(token)
     return matched[1] if matched else None
-
-
-def quoted(text: str) -> str:
-    """`text` as a quoted string of the override grammar, which unescapes only what stands before a quote."""
-    escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)
-    trailing = len(escaped) - len(escaped.rstrip("\\"))
-    return f'"{escaped}{chr(92) * trailing}"'
-
-
-def text_value(text: str) -> str:
-    """`text` so that the grammar reads it as this string, whatever it looks like.
-
-    Two things a person may mean on purpose stay as they are: `null`, and a value that is quoted already.
-    """
-    if text == "null" or _QUOTED.fullmatch(text):
-        return text
-    return text if _PLAIN.fullmatch(text) and not _reads_as_other_type(text) else quoted(text)
-
-
-def _reads_as_other_type(text: str) -> bool:
-    if text.lower() in _NOT_TEXT:
-        return True
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def list_value(items: Iterable[str]) -> str:
@@ -71,16 +57,17 @@ def config_paths_of(token: str) -> list[str] | None:
     value = token.removeprefix(prefix)
     if value.startswith("[") and value.endswith("]"):
         return _split_list(value[1:-1])
-    return [_unquoted(value)] if value and not re.search(r"^[$\[{]|,", value) else None
+    return [unquoted(value)] if value and not re.search(r"^[$\[{]|,", value) else None
 
 
 def _split_list(body: str) -> list[str]:
     items = re.findall(r"""(?:"(?:\\.|[^"])*"|'(?:\\.|[^'])*'|[^,])+""", body)
-    return [_unquoted(item.strip()) for item in items if item.strip()]
+    return [unquoted(item.strip()) for item in items if item.strip()]
 
 
-def _unquoted(text: str) -> str:
-    if not _QUOTED.fullmatch(text):
+def unquoted(text: str) -> str:
+    """What a quoted string of the override grammar says; any other text as it is."""
+    if not QUOTED.fullmatch(text):
         return text
     return re.sub(r"(\\+)(?=" + text[0] + r"|$)", lambda run: "\\" * (len(run[1]) // 2), text[1:-1])
 

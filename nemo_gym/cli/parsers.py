@@ -70,17 +70,19 @@ def build_parsers() -> Parsers:
     groups: dict[str, ArgumentParser] = {}
     commands: dict[str, ArgumentParser] = {}
     group_actions = root.add_subparsers(dest="group", metavar="command", parser_class=Parser)
-    for group, summary in GROUPS.items():
-        parser = group_actions.add_parser(group, help=summary, description=_sentence(summary), prog=f"gym {group}")
+    for first_word in dict.fromkeys(name.partition(" ")[0] for name in COMMANDS):
+        if first_word not in GROUPS:
+            commands[first_word] = _command_parser(group_actions, first_word, COMMANDS[first_word])
+            continue
+        summary = GROUPS[first_word]
+        prog = f"gym {first_word}"
+        parser = group_actions.add_parser(first_word, help=summary, description=_sentence(summary), prog=prog)
         _add_verbose(parser)
-        groups[group] = parser
+        groups[first_word] = parser
         actions = parser.add_subparsers(dest="command", metavar="command", parser_class=Parser)
         for name, command in COMMANDS.items():
-            if name.startswith(f"{group} "):
+            if name.startswith(f"{first_word} "):
                 commands[name] = _command_parser(actions, name, command)
-    for name, command in COMMANDS.items():
-        if " " not in name:
-            commands[name] = _command_parser(group_actions, name, command)
     return Parsers(root, groups, commands)
 
 

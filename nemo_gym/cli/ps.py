@@ -3,8 +3,10 @@
 import json
 import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from nemo_gym.cli.runs import chosen_port
@@ -19,6 +21,7 @@ WATCH_SECONDS = 1.0
 RESTART_SECONDS = 600.0
 _LOOK_SECONDS = 0.1
 _HOME, _END_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+_OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
 _SERVER_COLUMNS = (
     Column("SERVER"),
@@ -68,7 +71,7 @@ def restart(name: str | None, overrides: Sequence[str]) -> None:
     from nemo_gym.launch.run_files import CONTROL_SOCKET_NAME
     from nemo_gym.serve.control_socket import NoAnswerError, ask
 
-    info = the_run(chosen_port(overrides))
+    info = the_run(chosen_port(overrides), command=f"gym env restart {name or 'NAME'}")
     if not name:
         raise UsageError(f"missing NAME: this run has {', '.join(info.logs)}.")
     before = ask(info.directory, CONTROL_SOCKET_NAME, "restart", server=name, seconds=5.0)["processes"]
@@ -95,15 +98,27 @@ def _watch(info: "RunInfo", *, as_json: bool) -> None:
 
     is_screen = sys.stdout.isatty() and not as_json
     try:
-        while info.is_alive:
-            info = read_run(info.directory) or info  # its servers change when they are started again
-            text = _text(inspect(info), as_json=as_json)
-            sys.stdout.write(_as_screen(text) if is_screen else text + "\n")
-            sys.stdout.flush()
-            time.sleep(WATCH_SECONDS)
+        with _other_screen() if is_screen else nullcontext():
+            while info.is_alive:
+                info = read_run(info.directory) or info  # its servers change when they are started again
+                text = _text(inspect(info), as_json=as_json)
+                sys.stdout.write(_as_screen(text) if is_screen else text + "\n")
+                sys.stdout.flush()
+                time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
         raise SystemExit(0) from None
     print("The run has ended.", file=sys.stderr)
+
+
+@contextmanager
+def _other_screen() -> Iterator[None]:
+    """Inside, a terminal shows a screen of its own; afterwards it is as it was, with what had scrolled by."""
+    sys.stdout.write(_OTHER_SCREEN)
+    try:
+        yield
+    finally:
+        sys.stdout.write(_OWN_SCREEN)
+        sys.stdout.flush()
 
 
 def _as_screen(text: str) -> str:
@@ -119,8 +134,12 @@ def _text(view: "RunView", *, as_json: bool) -> str:
 def view_text(view: "RunView", width: int) -> str:
     """The view for a person: what is wrong first, then servers, then rollouts, in lines of at most `width`."""
     up = "" if view.uptime_s is None else f", up {_time(view.uptime_s)}"
-    lines = [f"Run at port {view.port} (pid {view.pid}{up}): {printable(view.command)}"[:width]]
-    lines += [printable(finding) for finding in view.findings]
+    run, command = f"Run at port {view.port} (pid {view.pid}{up})", printable(view.command)
+    fits = len(run) + len(command) + 2 <= width
+    lines = [f"{run}: {command}"] if fits else _wrapped(run, width)
+    for finding in view.findings:
+        lines += _wrapped(finding, width)
+    lines += [] if fits else _wrapped(f"Its command: {command}", width)
     lines += ["", *table_lines(_SERVER_COLUMNS, [_server_row(server) for server in view.servers], width)]
     lines += ["", *(_collector_line(collector) for collector in view.collectors)]
     if view.stages:
@@ -131,6 +150,13 @@ def view_text(view: "RunView", width: int) -> str:
     if under_way > len(view.rollouts) > 0:
         lines.append(f"… and {under_way - len(view.rollouts)} more")
     return "\n".join(lines).rstrip()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The whole text in lines of a terminal, those after the first set in; a path stays whole, to be copied."""
+    return textwrap.wrap(
+        printable(text), max(width, 20), subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _server_row(server: "ServerView") -> list[str]:
@@ -156,8 +182,8 @@ def _collector_line(collector: "CollectorView") -> str:
     counts = f"{collector.done} done, {collector.failed} failed, {collector.retries} retried"
     admission = collector.admission or {}
     inside, limit = admission.get("in_flight", 0), admission.get("limit")
-    bound = f"{inside} let through" if limit is None else f"{inside} of {limit} let through"
-    waiting = f", {admission['waiting']} waiting" if admission.get("waiting") else ""
+    bound = f"{inside} running" if limit is None else f"{inside} running of at most {limit}"
+    waiting = f", {admission['waiting']} waiting for their turn" if admission.get("waiting") else ""
     return f"Collector (pid {collector.pid}): {counts}, {collector.per_second:g}/s; {bound}{waiting}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from nemo_gym.launch.errors import LaunchError
 from nemo_gym.launch.fork_server import discard_prestarted, prestart
@@ -35,11 +35,15 @@ class RunHelper:
     `output` gets the lines people and scripts wait for, `server_output` what the servers write (None: only their log
     files). `restarts` is how often within ten minutes a server that ends by itself is started again, and `placement`
     where servers are placed, unless the config says so (`server_restarts`, `placement`): by default a server's end is
-    the run's, and each has a process of its own.
+    the run's, and each has a process of its own. With `head_may_move` a head server whose port nobody set takes
+    another one where the usual one is taken.
 
     Any thread may call the methods; signal handlers are set in the main thread only, and only where nobody else has set
     any.
     """
+
+    # The config of the run that ended last: one to come is composed anew, though the process has this one cached.
+    _spent: ClassVar[DictConfig | None] = None
 
     def __init__(
         self,
@@ -48,9 +52,10 @@ class RunHelper:
         server_output: TextIO | None = sys.stdout,
         restarts: int = 0,
         placement: Mode = "process",
+        head_may_move: bool = False,
     ) -> None:
         self._options: dict[str, Any] = {"output": output, "server_output": server_output}
-        self._options |= {"restarts": restarts, "placement": placement}
+        self._options |= {"restarts": restarts, "placement": placement, "head_may_move": head_may_move}
         self._launch: Launch | None = None
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig) -> None:
@@ -58,11 +63,13 @@ class RunHelper:
 
         Raises ConfigError or LaunchError, StopRequested on a signal; whatever was started has then been ended.
         """
-        from nemo_gym.global_config import get_global_config_dict
+        from nemo_gym.global_config import get_global_config_dict, set_global_config_dict
 
         prestart()
         try:
             config = get_global_config_dict(global_config_dict_parser_config=global_config_dict_parser_config)
+            if config is RunHelper._spent:
+                config = set_global_config_dict(global_config_dict_parser_config)
             self._launch = Launch(config, **self._options)
             self._launch.start()
         finally:
@@ -91,6 +98,7 @@ class RunHelper:
         """End everything. Safe to call again, and when nothing was started."""
         if self._launch is not None:
             self._launch.shutdown()
+            RunHelper._spent = self._launch.config
 
     def wait_for_spinup(self) -> None:
         """Return when every server answers; `start` has waited already."""

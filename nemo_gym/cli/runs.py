@@ -27,18 +27,26 @@ class HeadAddress:
 
 
 def stop(overrides: Sequence[str], *, everything: bool = False) -> None:
-    """Stop one run, or every run of this user. Ends with 1 when there is none."""
+    """Stop one run, or every run of this user. Ends with 1 when there is none that is meant."""
     from nemo_gym.launch.run_directory import running, the_run
-    from nemo_gym.launch.stop import stop_run
+    from nemo_gym.launch.stop import collectors_of, stop_run
 
     port = chosen_port(overrides)
     if everything and port is not None:
         raise UsageError("--all and --port exclude each other.")
     runs = running() if everything else []
-    for info in runs or [the_run(port)]:
-        print(f"Stopping the run at port {info.head_port} (pid {info.pid}) …")
+    for info in runs or [the_run(port, command="gym env stop")]:
+        print(f"Stopping the run at {info.title} …")
+        cut_off = [pid for pid in collectors_of(info) if pid != info.pid]
         by_itself = stop_run(info)
         print(f"Stopped the run at port {info.head_port}." + ("" if by_itself else " It had to be killed."))
+        if cut_off:
+            print(_cut_off(cut_off))
+
+
+def _cut_off(pids: Sequence[int]) -> str:
+    who = f"pid {', '.join(map(str, pids))}"
+    return f"Rollouts were being collected with it ({who}): start the servers again before that is resumed."
 
 
 def logs(name: str | None, overrides: Sequence[str], *, follow: bool = False) -> None:
@@ -46,7 +54,7 @@ def logs(name: str | None, overrides: Sequence[str], *, follow: bool = False) ->
     from nemo_gym.launch.logs import follow as lines_of
     from nemo_gym.launch.run_directory import the_run
 
-    info = the_run(chosen_port(overrides))
+    info = the_run(chosen_port(overrides), command=f"gym env logs {name or 'NAME'}")
     if not name:
         raise UsageError(f"missing NAME: this run has the logs of {', '.join(info.logs)}.")
     try:
@@ -60,9 +68,11 @@ def point_at_other_runs(asked: HeadAddress) -> None:
     """Where nothing answered: say on stderr how to start servers, or at which other port some run."""
     from nemo_gym.launch.run_directory import running
 
-    others = [info.head_port for info in running() if info.head_port != asked.port]
+    others = [info for info in running() if info.head_port != asked.port]
     if others:
-        print(f"Runs are alive at port {', '.join(map(str, others))}: pass +{PORT_KEY}={others[0]}.", file=sys.stderr)
+        print("Runs are alive elsewhere:", file=sys.stderr)
+        for info in others:
+            print(f"- {info.title}\n  `gym env status +{PORT_KEY}={info.head_port}`", file=sys.stderr)
     else:
         print("Start servers with `gym env start`.", file=sys.stderr)
 

@@ -11,7 +11,7 @@ from nemo_gym.config import keys
 from nemo_gym.config.environment_servers import environment_server_attributed_agent
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.instances import ServerInstanceConfig
-from nemo_gym.config.ports import PortRange, assign_addresses, explicit_port_problems
+from nemo_gym.config.ports import PortRange, assign_addresses, chosen_ports, explicit_port_problems
 
 
 def fill_in_addresses(
@@ -61,7 +61,10 @@ def _head_server(config: DictConfig, host: str) -> DictConfig:
     if not isinstance(head, DictConfig):
         raise ConfigError(f"{keys.HEAD_SERVER_KEY_NAME} must hold host and port, not {head!r}.")
     head["host"] = head.get("host") or host
-    head["port"] = _port(head.get("port")) or keys.DEFAULT_HEAD_SERVER_PORT
+    if not (port := _port(head.get("port"))):
+        port = keys.DEFAULT_HEAD_SERVER_PORT
+        chosen_ports.add(port)
+    head["port"] = port
     return head
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from nemo_gym.config.errors import ConfigError
+from nemo_gym.config.facts import MANIFEST_FILE_NAME, kept_facts
 from nemo_gym.config.roots import component_search_roots
-from nemo_gym.config.yaml_files import load_yaml_mapping
 
 TOMBSTONE_FILE_NAME = ".nemo_gym_tombstone"
 
@@ -39,25 +38,17 @@ def benchmark_files() -> dict[str, Path]:
     A file is a benchmark when its own text declares exactly one data set of type `benchmark`.
     """
     files: dict[str, Path] = {}
-    for tree in trees("benchmarks"):
-        for path in config_files(tree, "**/*.yaml"):
-            if declared_benchmarks(path) == 1:
-                files.setdefault(benchmark_name(path.relative_to(tree)), path)
+    with kept_facts() as facts:
+        for tree in trees("benchmarks"):
+            for path in config_files(tree, "**/*.yaml"):
+                if facts.of(path).benchmarks == 1:
+                    files.setdefault(benchmark_name(path.relative_to(tree)), path)
     return files
 
 
 def group_members(value: str) -> list[str]:
     """The benchmarks below a folder that is none itself."""
     return [name for name in benchmark_names() if name.startswith(f"{value}/")]
-
-
-def declared_benchmarks(path: Path) -> int:
-    """How many data sets of type `benchmark` a config file's own text declares; 0 for a file that can't be read."""
-    try:
-        config = load_yaml_mapping(path)
-    except ConfigError:
-        return 0
-    return sum(1 for dataset in _datasets(config) if dataset.get("type") == "benchmark")
 
 
 def trees(folder: str) -> list[Path]:
@@ -68,7 +59,7 @@ def trees(folder: str) -> list[Path]:
 def config_files(folder: Path, pattern: str = "*.yaml") -> Iterator[Path]:
     """The config files below a folder, sorted; not manifests, and not where a tombstone lies."""
     for path in sorted(folder.glob(pattern)):
-        if path.name != "manifest.yaml" and not is_hidden(path.parent):
+        if path.name != MANIFEST_FILE_NAME and not is_hidden(path.parent):
             yield path
 
 
@@ -80,12 +71,3 @@ def is_hidden(folder: Path) -> bool:
 def benchmark_name(relative: Path) -> str:
     """What a benchmark is called whose file is at this path below `benchmarks/`."""
     return relative.parent.as_posix() if relative.stem == "config" else relative.with_suffix("").as_posix()
-
-
-def _datasets(value: object) -> Iterator[dict[str, object]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key == "datasets" and isinstance(item, list):
-                yield from (dataset for dataset in item if isinstance(dataset, dict))
-            else:
-                yield from _datasets(item)

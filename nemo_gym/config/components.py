@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nemo_gym.config.catalog import config_files, is_hidden, trees
-from nemo_gym.config.entries import implementation_blocks
+from nemo_gym.config.facts import Facts, kept_facts
 from nemo_gym.config.keys import RESOURCES_SERVERS, RESPONSES_API_AGENTS, RESPONSES_API_MODELS
-from nemo_gym.config.metadata import declares, raw_config, read_config_metadata
-
-_SIGNS_OF_SELF_CONTAINED_AGENTS = ("agent_framework", "anthropic_api_key")
 
 
 @dataclass(frozen=True)
@@ -54,12 +50,12 @@ class ResourcesServerEntry:
 def discover_agents() -> dict[str, AgentEntry]:
     """Every agent by name: a folder with `app.py` or an agent's config. The better root's, where several have it."""
     entries: dict[str, AgentEntry] = {}
-    for folder in _folders(RESPONSES_API_AGENTS):
-        configs = [
-            path for path in config_files(folder / "configs") if declares(raw_config(path), RESPONSES_API_AGENTS)
-        ]
-        if folder.name not in entries and (configs or (folder / "app.py").is_file()):
-            entries[folder.name] = _agent(folder, configs)
+    with kept_facts() as facts:
+        for folder in _folders(RESPONSES_API_AGENTS):
+            told = {path: facts.of(path) for path in config_files(folder / "configs")}
+            configs = {path: fact for path, fact in told.items() if RESPONSES_API_AGENTS in fact.server_types}
+            if folder.name not in entries and (configs or (folder / "app.py").is_file()):
+                entries[folder.name] = _agent(folder, configs)
     return dict(sorted(entries.items()))
 
 
@@ -71,10 +67,11 @@ def discover_models() -> dict[str, ModelEntry]:
 def discover_resources_servers() -> dict[str, ResourcesServerEntry]:
     """Every config that declares a resources server, by the name that selects it."""
     entries = {}
-    for name, folder, path in _named_configs(RESOURCES_SERVERS):
-        if declares(raw_config(path), RESOURCES_SERVERS):
-            domain, description = read_config_metadata(path)
-            entries[name] = ResourcesServerEntry(name, path, folder, description, domain)
+    with kept_facts() as facts:
+        for name, folder, path in _named_configs(RESOURCES_SERVERS):
+            told = facts.of(path)
+            if RESOURCES_SERVERS in told.server_types:
+                entries[name] = ResourcesServerEntry(name, path, folder, told.description, told.domain)
     return entries
 
 
@@ -99,15 +96,9 @@ def _named_configs(tree: str) -> list[tuple[str, Path, Path]]:
     return sorted(found.values())
 
 
-def _agent(folder: Path, configs: list[Path]) -> AgentEntry:
-    blocks = [
-        block for path in configs for _, _, block in implementation_blocks(raw_config(path), RESPONSES_API_AGENTS)
-    ]
-    signs = any(sign in block for block in blocks for sign in _SIGNS_OF_SELF_CONTAINED_AGENTS)
-    composable = not blocks or (not signs and any("resources_server" in block for block in blocks))
-    descriptions = (block["description"] for block in blocks if isinstance(block.get("description"), str))
-    return AgentEntry(folder.name, folder, configs, not composable, next(descriptions, None))
-
-
-def _agent_blocks(path: Path) -> list[dict[str, Any]]:
-    return [block for _, _, block in implementation_blocks(raw_config(path), RESPONSES_API_AGENTS)]
+def _agent(folder: Path, configs: dict[Path, Facts]) -> AgentEntry:
+    blocks = [block for facts in configs.values() for block in facts.agents]
+    has_own_tools = any(block["own"] for block in blocks)
+    composable = not blocks or (not has_own_tools and any(block["bound"] for block in blocks))
+    descriptions = (block["description"] for block in blocks if block["description"] is not None)
+    return AgentEntry(folder.name, folder, list(configs), not composable, next(descriptions, None))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -39,6 +40,10 @@ GENERATION_ENV = "NEMO_GYM_GENERATION"
 TOKEN_FILE_NAME = "token"
 TABLES_FOLDER_NAME = "tables"
 """In a run's folder: a socket `<pid>.sock` of every process that serves, which tells what it is answering."""
+# Python 3.13 defines paths in a private module, and OmegaConf reads them by their public name only.
+_PATH_OF_3_13 = re.compile(r"(!!python/object/apply:pathlib\.)_local\.")
+ADDRESSES_FILE_NAME = "addresses.json"
+"""In the folder of a run whose servers move: where each is now, as JSON: `http://host:port` by instance name."""
 COLLECTORS_FOLDER_NAME = "collectors"
 """In a run's folder: a socket `<pid>.sock` of every process that collects rollouts from the run's servers."""
 
@@ -127,7 +132,7 @@ def _as_text(container: dict[str, Any]) -> str:
         return json.dumps(container, ensure_ascii=False)
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_yaml(OmegaConf.create(container))
+    return _PATH_OF_3_13.sub(r"\1", OmegaConf.to_yaml(OmegaConf.create(container)))
 
 
 def _is_json(value: object) -> bool:

@@ -122,6 +122,13 @@ SERVER_TYPES = (RESPONSES_API_MODELS, RESOURCES_SERVERS, RESPONSES_API_AGENTS, E
 LEGACY_AGENT = "legacy_agent"
 DUMMY_MODEL = "dummy_model"
 MISSING = "???"
+NO_MODEL_SETTINGS = {
+    POLICY_BASE_URL_KEY_NAME: "",
+    POLICY_API_KEY_KEY_NAME: "",
+    POLICY_MODEL_NAME_KEY_NAME: "",
+    POLICY_MODEL_KEY_NAME: {RESPONSES_API_MODELS: {DUMMY_MODEL: {"entrypoint": "app.py"}}},
+}
+"""Stands in for a policy model where none is needed."""
 
 # --- rows and records -------------------------------------------------------------------------------------------------
 TASK_INDEX_KEY_NAME = "_ng_task_index"

@@ -1,4 +1,4 @@
-"""Where servers are placed: each in a process of its own, or copies of several together in a number of shards."""
+"""Where servers are placed: a process each, copies of several together in shards, or on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 PER_PROCESS_LIMIT = re.compile(r"^(num|max)_concurren")
 """Keys of a server's block that bound what one process does at a time; shards divide them."""
 _IN_FLIGHT_KEY_NAME = "num_samples_in_parallel"
+_MOVING = "moves"
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 Ports = dict[str, int]
 """Where the servers of one shard listen, by instance name."""
 
 
-Mode: TypeAlias = Literal["process", "shared", "auto"]
+Mode: TypeAlias = Literal["process", "shared", "ray", "auto"]
 
 
 @dataclass(frozen=True)
 class Placement:
     """`process`: a process for every server. `shared`: `shards` processes with a copy each of those that allow it.
 
-    `auto`: shared where every server of the run allows it, else process. `is_counted` says that nobody set `shards`.
+    `ray`: an actor for every server, on the nodes of a Ray cluster. `auto`: shared where every server of the run allows
+    it, else process. `is_counted` says that nobody set `shards`.
     """
 
     mode: Mode = "process"
@@ -48,8 +50,8 @@ class Placement:
         Where nobody says how many shards: one for each core that may be used, but not more than rollouts in flight.
         """
         mode = config.get(PLACEMENT_KEY_NAME) or default
-        if mode not in ("process", "shared", "auto"):
-            raise ConfigError(f"{PLACEMENT_KEY_NAME} is {mode!r}: it must be process, shared or auto.")
+        if mode not in ("process", "shared", "ray", "auto"):
+            raise ConfigError(f"{PLACEMENT_KEY_NAME} is {mode!r}: it must be process, shared, ray or auto.")
         shards = config.get(PLACEMENT_SHARDS_KEY_NAME)
         is_counted = shards is None
         if shards is None:
@@ -62,7 +64,7 @@ class Placement:
                 f"{PLACEMENT_SHARDS_KEY_NAME} is {shards!r}: it must be a number of processes, as in "
                 f"+{PLACEMENT_SHARDS_KEY_NAME}=4."
             )
-        return cls(cast(Mode, mode), 1 if mode == "process" else shards, is_counted)
+        return cls(cast(Mode, mode), 1 if mode in ("process", "ray") else shards, is_counted)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,34 @@ def set_placed_shards(config: DictConfig, shards: list[Ports]) -> None:
     placed = [{name: shard[own] for name, own in names.items() if own in shard} for shard in shards]
     with flag_override(config, ["readonly", "struct"], False):
         config[PLACED_SHARDS_KEY_NAME] = {"shards": placed}
+
+
+def servers_move(config: Mapping[Any, Any]) -> bool:
+    """Whether a server of a running set may come to another address: actors do, when their node is lost."""
+    placed = config.get(PLACED_SHARDS_KEY_NAME)
+    return placed is not None and bool(placed.get(_MOVING))
+
+
+def set_servers_move(config: DictConfig) -> None:
+    """Have whoever gets this config know that."""
+    from omegaconf import flag_override
+
+    with flag_override(config, ["readonly", "struct"], False):
+        config[PLACED_SHARDS_KEY_NAME] = {_MOVING: True}
+
+
+def put_addresses(config: DictConfig, addresses: Mapping[str, tuple[str, int]]) -> None:
+    """Have the named instances, and what is another name for them, listen on other hosts and ports."""
+    from omegaconf import flag_override
+
+    from nemo_gym.config.instances import server_instances
+
+    with flag_override(config, ["readonly", "struct"], False):
+        for instance in server_instances(config):
+            address = addresses.get(instance.alias_of or instance.name)
+            if address is not None:
+                block = config[instance.name][instance.server_type][instance.implementation]
+                block["host"], block["port"] = address
 
 
 def put_ports(config: DictConfig, ports: Mapping[str, int]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def component_search_roots(*, sys_path: Iterable[str] | None = None) -> list[Pat
     for root in (*extra, *woven, *last):
         roots.setdefault(root.resolve(), root.absolute())
     return list(roots.values())
+
+
+@contextmanager
+def also_searched(*, first: Iterable[str | Path] = (), last: Iterable[str | Path] = ()) -> Iterator[None]:
+    """Inside, find components in other folders too, in this process and those it starts.
+
+    `first` come before all others, `last` after the others of `NEMO_GYM_EXTRA_ROOTS`.
+    """
+    before = os.environ.get(NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME)
+    places = [*map(str, first), *([before] if before else []), *map(str, last)]
+    os.environ[NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME] = os.pathsep.join(places)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME]
+        else:
+            os.environ[NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME] = before
 
 
 def resolve_under_roots(rel_path: str | Path, *, validator: Callable[[Path], bool] | None = None) -> Path:

@@ -40,6 +40,7 @@ def fill_in_settings(
         lambda: _check_switches(config),
         lambda: fill_in_addresses(config, instances, offline=offline),
         lambda: _inherit_skip_verification(config, instances),
+        lambda: _check_capture_folder(config, instances),
         lambda: _versions(config),
         lambda: _timeouts(config),
         lambda: _folders(config),
@@ -79,6 +80,23 @@ def _inherit_skip_verification(config: DictConfig, instances: list[ServerInstanc
             block = instance.get_inner_run_server_config_dict()
             if value is not None and instance.SERVER_TYPE == keys.RESPONSES_API_AGENTS and key not in block:
                 block[key] = value
+
+
+def _check_capture_folder(config: DictConfig, instances: list[ServerInstanceConfig]) -> list[ConfigError]:
+    """Model servers that are to record their calls must know where."""
+    is_needed = any(instance.SERVER_TYPE == keys.RESPONSES_API_MODELS for instance in instances)
+    if not (is_needed and config.get(keys.OBSERVABILITY_ENABLED_KEY_NAME)):
+        return []
+    key, folder = keys.MODEL_CALL_CAPTURE_DIR_KEY_NAME, config.get(keys.MODEL_CALL_CAPTURE_DIR_KEY_NAME)
+    if isinstance(folder, str) and Path(folder).is_absolute():
+        return []
+    got = "" if folder is None else f", not {folder!r}"
+    return [
+        ConfigError(
+            f"{keys.OBSERVABILITY_ENABLED_KEY_NAME} needs {key}, the absolute path of a folder that every server can "
+            f"write to{got}: add +{key}=/path/to/model-calls."
+        )
+    ]
 
 
 def _versions(config: DictConfig) -> None:

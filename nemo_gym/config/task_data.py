@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.keys import (
@@ -42,6 +42,13 @@ _SHOWN_CHARACTERS = 400
 
 class TaskDataSchemaError(ConfigError):
     """A server's task_data.py can't be used."""
+
+
+def consumed_by(*readers: str, legacy_location: str | None = None) -> Any:
+    """The annotation of a `TaskData` field: who reads it (verify, metrics, prompt, provenance), and
+    `legacy_location="verifier_metadata"` for one that the server looks for only in there."""
+    where = {} if legacy_location is None else {"legacy_location": legacy_location}
+    return Field(json_schema_extra={"consumed_by": [*readers], **where})
 
 
 def find_server_dir(name: str, base_folder: str) -> Path | None:

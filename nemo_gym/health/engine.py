@@ -18,7 +18,9 @@ from nemo_gym.health.models import Finding, RolloutDigest, TaskIndex, Verdict
 from nemo_gym.health.registry import CONSISTENTLY_UNHEALTHY, DUPLICATE, NO_SUCCESSFUL_CALLS
 
 MAX_WORKERS = 8
-_SMALL = 256
+_SMALL_RECORDS = 1 << 15
+_SMALL_BYTES = 1 << 27
+"""Starting processes takes as long as checking this much."""
 _PER_CHUNK = 64
 
 
@@ -70,7 +72,9 @@ _Chunk = tuple[int, Path, list[Place]]
 
 def _evaluated(chunks: list[_Chunk], workers: int | None, ignored: Collection[str]) -> Iterator[RolloutDigest]:
     records = sum(len(places) for _, _, places in chunks)
-    count = _worker_count(records, len(chunks), workers)
+    size = sum(path.stat().st_size for path in {path for _, path, _ in chunks})
+    is_small = records < _SMALL_RECORDS and size < _SMALL_BYTES
+    count = _worker_count(records, len(chunks), 1 if is_small and workers is None else workers)
     if count > 1:
         try:
             yield from _in_processes(chunks, count, ignored)
@@ -89,10 +93,10 @@ def _in_processes(chunks: list[_Chunk], count: int, ignored: Collection[str]) ->
 
 
 def _worker_count(records: int, chunks: int, workers: int | None) -> int:
-    """As many as asked for; else one for each CPU up to a limit, where there is enough to do to start them."""
+    """As many as asked for, else one for each CPU up to a limit."""
     if workers is not None and workers < 1:
         raise HealthCheckError(f"workers must be at least 1, not {workers}.")
-    if records <= 1 or (workers is None and records < _SMALL):
+    if records <= 1:
         return 1
     return min(workers or min(os.cpu_count() or 1, MAX_WORKERS), chunks) if workers != 1 else 1
 

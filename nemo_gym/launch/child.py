@@ -6,18 +6,18 @@ import builtins
 import contextlib
 import gc
 import importlib
-import io
 import os
 import signal
 import site
 import sys
 import types
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from nemo_gym.config.handover import LISTEN_FD_ENV, READY_FD_ENV
 from nemo_gym.launch.linux import die_with_parent, name_process
 from nemo_gym.launch.messages import SpawnRequest
+from nemo_gym.serve.log_streams import print_to_log
 
 _FD_VARIABLES = {"listen": LISTEN_FD_ENV, "ready": READY_FD_ENV}
 _RESET_SIGNALS = (signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
@@ -71,21 +71,7 @@ def _set_streams(log: int) -> None:
     os.close(null)
     os.close(log)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        lines = io.BufferedWriter(_Log(number, "w", closefd=False))
-        stream = io.TextIOWrapper(lines, encoding="utf-8", errors="backslashreplace", line_buffering=True)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
-class _Log(io.FileIO):
-    """Where a server's lines go. A full disk costs the lines, never the call that wrote them."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
+    print_to_log()
 
 
 def _set_environment(request: SpawnRequest, passed: dict[str, list[int]]) -> None:

@@ -36,7 +36,7 @@ class Control:
         self._directory = run_directory
         self._fleet = fleet
         self._reviver = reviver
-        self._silence = SilenceWatch(run_directory, self._name_of, warn)
+        self._silence = SilenceWatch(run_directory, self._name_of, warn, self._give_up, self._pids)
         self._bound: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._in_flight: tuple[float, int, dict[str, Any]] | None = None
@@ -90,14 +90,15 @@ class Control:
     def _process(self, name: str) -> dict[str, Any]:
         process = self._fleet.supervisor.processes.get(name)
         state = self._reviver.states.get(name) or ("running" if name in self._fleet.ready else "starting")
+        is_here = process is not None and not process.is_remote
         return {
             "process": name,
             "servers": self._fleet.servers_of(name),
-            "pid": None if process is None else process.pid,
+            "pid": process.pid if process is not None and is_here else None,
             "state": state,
             "restarts": self._reviver.generations.get(name, 0),
             "last_end": self._reviver.last_ends.get(name),
-            "silent_s": None if process is None else self._silence.silent_for(process.pid),
+            "silent_s": self._silence.silent_for(process.pid) if process is not None and is_here else None,
         }
 
     def _tables(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +140,19 @@ class Control:
         os.kill(os.getpid(), signal.SIGTERM)
         return {"pid": os.getpid()}
 
+    def _give_up(self, pid: int, why: str) -> None:
+        """Have a process that won't come back started again, where this run starts any again."""
+        name = self._name_of(pid)
+        process = None if name is None else self._fleet.supervisor.processes[name]
+        if process is not None and process.returncode is None and self._reviver.is_watching:
+            self._reviver.restart_hung(process, why)
+
+    def _pids(self) -> list[int]:
+        processes = list(self._fleet.supervisor.processes.values())
+        return [each.pid for each in processes if each.returncode is None and not each.is_remote]
+
     def _name_of(self, pid: int) -> str | None:
         """The server, or shard, that a process is, or is a worker of."""
-        pids = {process.pid: name for name, process in self._fleet.supervisor.processes.items()}
+        processes = self._fleet.supervisor.processes.items()
+        pids = {process.pid: name for name, process in processes if not process.is_remote}
         return pids.get(pid) or pids.get(parent_of(pid) or -1)

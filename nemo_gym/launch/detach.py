@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from nemo_gym.config.handover import create_private_directory
-from nemo_gym.launch.run_directory import runs_folder
+from nemo_gym.launch.run_directory import running, runs_folder
 from nemo_gym.launch.run_files import LAUNCHER_LOG_NAME, PRIVATE
 
 READY_ENV = "NEMO_GYM_DETACHED_READY_FD"
@@ -54,7 +54,7 @@ def detach(argv: Sequence[str], *, write: Callable[[str], object] | None = None)
         with _open_text(log) as shown:
             became_ready = _relay_until_ready(ready, shown, write)
         if became_ready:
-            write(f"Running in the background (pid {popen.pid}). Stop it with `gym env stop`.\n")
+            write(_farewell(popen.pid))
             return 0
         return popen.wait()
     except KeyboardInterrupt:
@@ -64,6 +64,13 @@ def detach(argv: Sequence[str], *, write: Callable[[str], object] | None = None)
     finally:
         os.close(ready)
         log.unlink(missing_ok=True)
+
+
+def _farewell(pid: int) -> str:
+    port = next((info.head_port for info in running() if info.pid == pid), None)
+    if port is None:
+        return f"Done (pid {pid}).\n"  # a dry run, which stays nowhere
+    return f"Running in the background at port {port} (pid {pid}). Stop it with `gym env stop --port {port}`.\n"
 
 
 _waiting_commands: list[int] = []

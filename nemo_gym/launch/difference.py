@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nemo_gym.launch.errors import VenvError
 from nemo_gym.launch.interpreter import DISTRIBUTION, Base
-from nemo_gym.launch.requirements import Requirements
+from nemo_gym.launch.requirements import Requirements, is_option, requirement_name
 from nemo_gym.launch.uv import Uv
 
 _CHANGE = re.compile(r"^ ([+~-]) (\S.*)$")
@@ -37,8 +37,10 @@ def difference(requirements: Requirements, pins: Sequence[str], base: Base, uv: 
     lines = [*([requirements.self_line] if requirements.self_line else []), *requirements.lines, *pins]
     result = uv.run_offline_first(arguments, directory=requirements.directory, stdin="\n".join(lines) + "\n")
     if result.code != 0:
+        named = ", ".join(requirement_name(line) for line in requirements.lines if not is_option(line))
         raise VenvError(
-            f"The packages of {requirements.directory} can't be resolved against this installation: {result.reason} "
+            f"The packages of {requirements.directory} ({named or 'its own'}) can't be resolved "
+            f"against this installation: {result.reason} "
             f"Change its requirements or give it an overrides.txt; offline, the packages must be in uv's cache."
         )
     return parse_difference(result.output, requirements)

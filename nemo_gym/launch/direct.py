@@ -67,6 +67,7 @@ class DirectSpawner:
     def close(self, grace: float) -> None:
         for process in self._processes:
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # a stopped process hears nothing else
         deadline = time.monotonic() + grace
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -58,23 +58,40 @@ def model_endpoints(config: Mapping[str, Any]) -> list[ModelEndpoint]:
     return [ModelEndpoint(url, tuple(keys)) for url, keys in found.values()]
 
 
-def probe(endpoint: ModelEndpoint, seconds: float = PROBE_SECONDS) -> State:
+@dataclass(frozen=True)
+class Probed:
+    """What came of asking an endpoint; `why` says in words what kept it from answering."""
+
+    state: State
+    why: str = ""
+
+
+def probe(endpoint: ModelEndpoint, seconds: float = PROBE_SECONDS) -> Probed:
     """Whether something answers: any HTTP status and any TLS failure count."""
     opener = urllib.request.build_opener(*_no_proxy(endpoint.probe_url))
     try:
         with opener.open(endpoint.probe_url, timeout=seconds):
-            return "up"
+            return Probed("up")
     except urllib.error.HTTPError as error:
         error.close()
-        return "up"
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ssl.SSLError):
-            return "up"
-        return "unknown host" if isinstance(error.reason, socket.gaierror) else "down"
+        return Probed("up")
     except http.client.HTTPException:
-        return "up"
-    except (OSError, ValueError):
-        return "down"
+        return Probed("up")
+    except urllib.error.URLError as error:
+        return _of_failure(error.reason, seconds)
+    except (OSError, ValueError) as error:
+        return _of_failure(error, seconds)
+
+
+def _of_failure(reason: object, seconds: float) -> Probed:
+    if isinstance(reason, ssl.SSLError):
+        return Probed("up")
+    if isinstance(reason, socket.gaierror):
+        return Probed("unknown host")
+    if isinstance(reason, TimeoutError):
+        return Probed("down", f"no answer within {seconds:.1g} s")
+    said = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
+    return Probed("down", said[:1].lower() + said[1:])
 
 
 @dataclass
@@ -98,14 +115,16 @@ class EndpointWait:
         try:
             while waiting:
                 limit = max(0.1, min(PROBE_SECONDS, deadline - time.monotonic()))
-                states = dict(zip(waiting, pool.map(partial(probe, seconds=limit), waiting), strict=True))
-                self._name_unknown_hosts(states)
-                waiting = [endpoint for endpoint in waiting if states[endpoint] == "down"]
+                found = dict(zip(waiting, pool.map(partial(probe, seconds=limit), waiting), strict=True))
+                self._name_unknown_hosts(found)
+                waiting = [endpoint for endpoint in waiting if found[endpoint].state == "down"]
+                why = {endpoint: found[endpoint].why for endpoint in waiting}
                 now = time.monotonic()
                 if waiting and now >= deadline:
-                    raise self._silent(waiting, timeout)
+                    raise self._silent(why, timeout)
                 if waiting and now >= report_at:
-                    self.report(f"Waiting for {self._names(waiting)} to answer …")
+                    waited = f"{now - started:.0f} s of at most {timeout:g} s"
+                    self.report(f"Waiting for the model ({waited}): {self._reasons(why)}")
                     report_at = now + REPORT_EVERY_SECONDS
                 if waiting:
                     self.pause(min(PROBE_EVERY_SECONDS, max(0.0, deadline - now)))
@@ -118,18 +137,25 @@ class EndpointWait:
         if wrong:
             raise ConfigError(f"Not an http(s) address: {self._names(wrong)}. Write it like http://localhost:8000/v1.")
 
-    def _name_unknown_hosts(self, states: Mapping[ModelEndpoint, State]) -> None:
-        for endpoint, state in states.items():
-            if state == "unknown host":
+    def _name_unknown_hosts(self, found: Mapping[ModelEndpoint, Probed]) -> None:
+        for endpoint, probed in found.items():
+            if probed.state == "unknown host":
                 host = urlsplit(endpoint.url).hostname
                 self.report(f"The host {host} of {self._names([endpoint])} can't be resolved here; not waiting for it.")
 
     def _names(self, endpoints: Iterable[ModelEndpoint]) -> str:
         return self.redact(", ".join(endpoint.describe() for endpoint in endpoints))
 
-    def _silent(self, endpoints: list[ModelEndpoint], timeout: float) -> ConfigError:
+    def _reasons(self, why: Mapping[ModelEndpoint, str]) -> str:
+        """Each endpoint with what keeps it from answering."""
+        told = (
+            f"{endpoint.describe()}: {reason}" if reason else endpoint.describe() for endpoint, reason in why.items()
+        )
+        return self.redact("; ".join(told))
+
+    def _silent(self, why: Mapping[ModelEndpoint, str], timeout: float) -> ConfigError:
         return ConfigError(
-            f"No answer within {timeout:g} s from {self._names(endpoints)}: start the endpoint, correct the address or "
+            f"No answer within {timeout:g} s from {self._reasons(why)}. Start the endpoint, correct the address or "
             f"set +{MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME}=<seconds> (0 doesn't wait)."
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nemo_gym.launch.ages import shown_seconds
 from nemo_gym.launch.process_stats import STOPPED, WAITS_FOR_DISK
 from nemo_gym.launch.view import ProcessView, RolloutView, RunView
 
@@ -13,18 +14,7 @@ def findings(view: RunView, *, is_launcher_silent: bool) -> list[str]:
     found = [*_of_launcher(view, is_launcher_silent)]
     for process in view.processes:
         found += _of_process(process)
-    return [*found, *_of_collectors(view), *_of_rollouts(view)]
-
-
-def shown_seconds(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `5 min 12 s`, `2 h 5 min`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    return [*found, *_of_backends(view), *_of_collectors(view), *_of_rollouts(view)]
 
 
 def _of_launcher(view: RunView, is_silent: bool) -> Iterator[str]:
@@ -38,12 +28,16 @@ def _of_process(process: ProcessView) -> Iterator[str]:
         why = "it was asked to" if process.last_end is None else f"its process {process.last_end}"
         yield f"{who} is being started again: {why}."
     elif process.state == "ended":
-        yield f"{who} has ended for good: its process {process.last_end}."
+        yield f"{who} died and is not started again: its process {process.last_end}."
+    elif not process.is_there:
+        yield f"{who} died: there is no process {process.pid} any more."
     elif process.state == "starting":
         yield f"{who} (pid {process.pid}) is still starting."
     elif process.answers is False:
         since = "" if process.silent_s is None else f", for {shown_seconds(process.silent_s)} now"
         yield f"{who} (pid {process.pid}) gives no answer{since}: {_why_silent(process)}."
+    elif process.last_end is not None:
+        yield f"{who} died and serves again (pid {process.pid}): its process before {process.last_end}."
 
 
 def _why_silent(process: ProcessView) -> str:
@@ -55,6 +49,21 @@ def _why_silent(process: ProcessView) -> str:
     return f"something blocks its event loop; {remedy}"
 
 
+def _of_backends(view: RunView) -> Iterator[str]:
+    for backend in view.backends:
+        who = ", ".join(backend.of)
+        if backend.refuses is not None:
+            yield (
+                f"{backend.url} {backend.refuses} (HTTP {backend.status}), so every call of {who} fails at once: "
+                f"set that right and start the servers again."
+            )
+        else:
+            yield (
+                f"{backend.url} asked for fewer calls (HTTP {backend.status}): {who} waits, "
+                f"for {shown_seconds(backend.seconds)} more."
+            )
+
+
 def _of_collectors(view: RunView) -> Iterator[str]:
     for collector in view.collectors:
         if not collector.answers:
@@ -63,7 +72,7 @@ def _of_collectors(view: RunView) -> Iterator[str]:
         limit, asked = admission.get("limit"), admission.get("asked")
         if limit is not None and limit != asked:
             of = "" if asked is None else f" instead of {asked}"
-            yield f"The model's provider asked for fewer requests: {limit} rollouts at once{of} are let through now."
+            yield f"The model's provider asked for fewer requests: at most {limit} rollouts run at once{of} now."
 
 
 def _of_rollouts(view: RunView) -> Iterator[str]:

@@ -64,6 +64,10 @@ class Fleet:
         assert started.ready is not None, "it has sockets"
         return Restarted(started.process, started.ready)
 
+    def start_once_more(self, name: str) -> Awaited:
+        """The same for one that never served, to be awaited as the first one was."""
+        return self._awaited(name, self.start_again(name, 0).ready)
+
     def answers(self, name: str) -> bool:
         """Whether HTTP requests at a server's own address are answered; of a shard that is no proof."""
         plan = self._plan(name)

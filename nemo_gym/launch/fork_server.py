@@ -80,6 +80,7 @@ class ForkServer:
 
     def spawn(self, request: SpawnRequest, fds: Sequence[int]) -> ServerProcess:
         with self._spawning:
+            self._let_it_go_on()
             try:
                 messages.send(self._control, "spawn", {"request": messages.request_body(request)}, fds)
             except OSError as error:
@@ -94,6 +95,7 @@ class ForkServer:
         atexit.unregister(self._at_exit)
         if self._facts is None:
             self._popen.kill()  # still importing: it has no children yet, and wouldn't hear us
+        self._let_it_go_on()
         with contextlib.suppress(OSError):
             messages.send(self._control, "end", {"grace": grace})
         try:
@@ -104,6 +106,11 @@ class ForkServer:
         self._thread.join(_CLOSE_MARGIN_SECONDS)
         self._wait_for_guardian()
         self._release()
+
+    def _let_it_go_on(self) -> None:
+        """Whoever stopped it, by SIGSTOP, meant no harm to what it has to do now."""
+        with contextlib.suppress(OSError):
+            self._popen.send_signal(signal.SIGCONT)
 
     def _start(self, far_end: socket.socket) -> subprocess.Popen[bytes]:
         code = (

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from nemo_gym.config.handover import COLLECTORS_FOLDER_NAME, TABLES_FOLDER_NAME
 from nemo_gym.config.keys import RESOURCES_SERVERS, RESPONSES_API_MODELS
 from nemo_gym.launch.findings import findings
-from nemo_gym.launch.linux import parent_of, seconds_since_start
+from nemo_gym.launch.linux import IS_LINUX, parent_of, seconds_since_start
 from nemo_gym.launch.process_stats import ProcessStats, process_stats
 from nemo_gym.launch.rollout_stages import Rollouts, stage_of
 from nemo_gym.launch.run_directory import RunInfo
 from nemo_gym.launch.run_files import CONTROL_SOCKET_NAME
 from nemo_gym.launch.tables import Told, ask_all
-from nemo_gym.launch.view import CollectorView, ProcessView, RunView, ServerView
+from nemo_gym.launch.view import BackendView, CollectorView, ProcessView, RunView, ServerView
 from nemo_gym.serve.control_socket import NoAnswerError, RefusedError, ask
 
 ASKED_SECONDS = 0.3
@@ -68,6 +68,7 @@ class _Inspection:
             servers=servers,
             processes=processes,
             collectors=collectors,
+            backends=self._backends(processes),
             stages={stage: count for stage, count in stages.most_common() if count},
             rollouts=views[:most],
         )
@@ -114,6 +115,8 @@ class _Inspection:
         view = ProcessView(told["process"], told["servers"], pid, told["state"], told["restarts"], told["last_end"])
         if (figures := self.stats.get(pid)) is not None:
             view.cpu_s, view.memory_bytes, view.letter = figures.cpu_seconds, figures.memory_bytes, figures.letter
+        elif IS_LINUX and pid is not None and told["state"] in ("running", "unknown"):
+            view.is_there = False
         answers = self._answers_of(pid)
         if answers:
             view.answers, view.silent_s = all(answer is not None for answer in answers), told["silent_s"]
@@ -146,8 +149,22 @@ class _Inspection:
             view.in_flight, view.served, view.sessions = (
                 sum(count[key] for count in counts) for key in ("in_flight", "served", "sessions")
             )
+            view.in_flight -= sum(map(_own_calls, counts))
             view.oldest_s = max((count["oldest_s"] for count in counts if count["oldest_s"] is not None), default=None)
         return view
+
+    def _backends(self, processes: Iterable[ProcessView]) -> list[BackendView]:
+        """The longest wait for each endpoint and reason; several processes may wait for the same."""
+        types = {record["process_name"]: record["server_type"] for record in self.info.servers}
+        found: dict[tuple[str, str | None], BackendView] = {}
+        for process in processes:
+            models = [name for name in process.servers if types.get(name) == RESPONSES_API_MODELS]
+            for answer in self._answers_of(process.pid) if process.pid else ():
+                for told in answer.get("backends", ()) if answer is not None else ():
+                    view = found.setdefault((told["url"], told["refuses"]), BackendView(of=[], **told))
+                    view.seconds = max(view.seconds, told["seconds"])
+                    view.of = list(dict.fromkeys([*view.of, *(models or process.servers)]))
+        return list(found.values())
 
     def _counted_stages(self, collectors: list[CollectorView]) -> Counter[str]:
         """How many rollouts are in each stage, where not all of them are told of one by one."""
@@ -164,6 +181,11 @@ class _Inspection:
         running = sum(collector.states.get("running", 0) for collector in collectors)
         counts["agent"] = max(0, max(runs, running) - counts.total())
         return counts
+
+
+def _own_calls(count: Mapping[str, Any]) -> int:
+    """Requests that are part of others at the same server: an agent's `/run` asks its own `/v1/responses`."""
+    return min(int(count["paths"].get(path, 0)) for path in ("/run", "/v1/responses"))
 
 
 def _requests(answers: Iterable[dict[str, Any] | None]) -> Iterable[dict[str, Any]]:

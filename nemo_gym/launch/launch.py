@@ -8,7 +8,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -17,7 +18,7 @@ from nemo_gym.config.errors import NoServerInstancesError
 from nemo_gym.config.handover import write_config
 from nemo_gym.config.instances import server_instances
 from nemo_gym.config.keys import TELEMETRY_KEY_NAME
-from nemo_gym.config.notices import warn
+from nemo_gym.config.notices import notify, warn
 from nemo_gym.config.placement import Mode, set_placed_shards
 from nemo_gym.launch import detach, ray_cluster
 from nemo_gym.launch.addresses import endpoints_of, record_ports
@@ -39,11 +40,13 @@ from nemo_gym.launch.placement import (
     within_limits,
 )
 from nemo_gym.launch.plan import ServerPlan, ensure_venvs, plan_servers
+from nemo_gym.launch.port_owner import port_owner
 from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.readiness import Readiness
 from nemo_gym.launch.records import display_record, instance_table, numbered
 from nemo_gym.launch.restarts import RestartBook, Reviver
 from nemo_gym.launch.run_directory import RunDirectory
+from nemo_gym.launch.second_start import SecondStart
 from nemo_gym.launch.settings import LaunchSettings
 from nemo_gym.launch.signals import deaf, stop_signals
 from nemo_gym.launch.sockets import close_all, listen_all
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from nemo_gym.launch.head import RunningHead
+    from nemo_gym.launch.ray_seats import RaySeats
 
 POLL_SECONDS = 60
 LOOK_SECONDS = 1.0
@@ -73,7 +77,8 @@ class Launch:
     `output` gets the lines that people and scripts wait for, `server_output` what the servers write, each line with its
     server's name (None shows nothing; the log files have it all). `records` are those of `/server_instances`. How often
     a server that ends by itself is started again, and where servers are placed, are what the config says, else
-    `restarts` within ten minutes, and `placement`.
+    `restarts` within ten minutes, and `placement`. With `head_may_move` a head server whose port nobody set takes
+    another one where that is taken.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Launch:
         server_output: TextIO | None = None,
         restarts: int = 0,
         placement: Mode = "process",
+        head_may_move: bool = False,
     ) -> None:
         self.config = config
         self.output = output
@@ -92,6 +98,7 @@ class Launch:
         self.plans: list[ServerPlan] = []
         self.records: list[dict[str, Any]] = []
         self.head: RunningHead | None = None
+        self._head_may_move = head_may_move
         self._spawner: Spawner | None = None
         self._supervisor: Supervisor | None = None
         self._sockets: dict[str, socket.socket] = {}
@@ -100,10 +107,12 @@ class Launch:
         self._readiness: Readiness | None = None
         self._leave_ray: Callable[[], None] | None = None
         self._telemetry = RunTelemetry()
-        self._ports: dict[str, int] = {}
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._seats: RaySeats | None = None
         self._watched: dict[str, WatchedServer] = {}
         self._fleet: Fleet | None = None
         self._reviver: Reviver | None = None
+        self._second_start: SecondStart | None = None
         self._control: Control | None = None
         self._recording = threading.Lock()
 
@@ -136,7 +145,12 @@ class Launch:
             raise
 
     def poll(self) -> None:
-        """Raise ServerFailedError or LaunchError when a server or the head server has ended. Any thread may ask."""
+        """Raise ServerFailedError or LaunchError when a server or the head server has ended. Any thread may ask.
+
+        After a dry run all of them have, and nothing is wrong.
+        """
+        if self.settings.dry_run:
+            return
         supervisor, head = self._supervisor, self.head
         if supervisor is not None:
             supervisor.check()
@@ -193,22 +207,24 @@ class Launch:
             self._serve()
 
     def _serve(self) -> None:
-        endpoints = endpoints_of(self.plans, self.settings)
-        self._sockets = listen_all(endpoints, self.settings.ports)
-        record_ports(self.config, self.plans, self._sockets)
-        self._ports = {plan.name: self._sockets[plan.name].getsockname()[1] for plan in self.plans}
+        endpoints = endpoints_of(self.plans, self.settings, head_may_move=self._head_may_move)
+        own = [] if self._is_spread else self.plans
+        self._sockets = listen_all(endpoints[: len(own) + 1], self.settings.ports)
+        self._take_head_port(self._sockets[HEAD].getsockname()[1])
+        record_ports(self.config, own, self._sockets)
+        self._addresses = {plan.name: (plan.instance.host, self._sockets[plan.name].getsockname()[1]) for plan in own}
         handover = self._prepare(self._sockets[HEAD].getsockname()[1])
         venvs = self._ensure_venvs()
         shared = self._share(venvs, handover)
         self._enter_ray()
+        self._spread(venvs)
         write_config(handover.config_file, self.config)
         self._start_head()
         self._spawn_all(venvs, handover, shared)
         self._publish()
         self._open_control()
         self.wait_until_ready()
-        if self._reviver is not None:
-            self._reviver.watch(self._watch)
+        self._watch_for_deaths()
         self.wait_for_models()
         if self.head is not None:
             self.head.mark_ready()
@@ -216,15 +232,50 @@ class Launch:
         self._telemetry.ready(self._watched)
         detach.announce_ready()
 
+    def _watch_for_deaths(self) -> None:
+        """All of them serve: from now on the reviver has the deaths, and those that nobody took up in time."""
+        if self._reviver is not None:
+            self._reviver.watch(self._watch)
+        for process in self._second_start.left() if self._second_start is not None else ():
+            self._watch.note_death(process)
+
+    def _take_head_port(self, port: int) -> None:
+        wanted = self.settings.head_port
+        if port != wanted:
+            self.settings = replace(self.settings, head_port=port)
+            owner = port_owner(wanted)
+            by = "another process" if owner is None else f"pid {owner.pid} ({owner.command})"
+            notify(f"port {wanted} is taken by {by}, so this run has port {port}: `gym ps --port {port}` shows it.")
+
     def _watchable(self) -> dict[str, WatchedServer]:
         types = {plan.name: plan.instance.server_type for plan in self.plans}
-        processes = self._watch.processes
-        return {name: WatchedServer(types.get(name, "shared"), process.pid) for name, process in processes.items()}
+        here = {name: process for name, process in self._watch.processes.items() if not process.is_remote}
+        return {name: WatchedServer(types.get(name, "shared"), process.pid) for name, process in here.items()}
+
+    @property
+    def _is_spread(self) -> bool:
+        return self.settings.placement.mode == "ray" and not self.settings.dry_run
+
+    def _spread(self, venvs: dict[Path, Venv]) -> None:
+        """Take an actor on some node for every server, where that is asked for."""
+        if not self._is_spread or self._directory is None:
+            return
+        from nemo_gym.launch import ray_placement
+
+        parts = (self.config, self.plans, venvs, self.settings, self._directory, self._watch)
+        self._seats = ray_placement.take_seats(*parts, self._note_moved)
+        ray_placement.check_endpoints(self._seats, model_endpoints(_resolved_models(self.config, self.plans)))
+        self.output(ray_placement.summary(self._seats))
+
+    def _note_moved(self, addresses: Mapping[str, tuple[str, int]]) -> None:
+        self._addresses = dict(addresses)
+        if self.head is not None:
+            self.head.head.forget_config_texts()
 
     def _share(self, venvs: dict[Path, Venv], handover: Handover) -> SharedSet | None:
         """Decide which servers share processes, and bind the sockets of their further copies."""
         placement = self.settings.placement
-        if placement.mode == "process":
+        if placement.mode in ("process", "ray"):
             return None
         facts = self._maker.facts()
         problem = why_no_shards(self._maker, handover)
@@ -261,7 +312,8 @@ class Launch:
         """The run's folder, its logs, and who watches what."""
         directory = self._directory = RunDirectory.create(folder)
         detach.adopt_log(directory.path)
-        shards = range(self.settings.placement.shards if self.settings.placement.mode != "process" else 0)
+        is_shared = self.settings.placement.mode in ("shared", "auto")
+        shards = range(self.settings.placement.shards if is_shared else 0)
         names = [*(plan.name for plan in self.plans), *map(shard_name, shards)]
         logs = {name: directory.log_file(name, self.settings.log_dir) for name in names}
         self._supervisor = Supervisor(logs, lambda text: self.redact(text))
@@ -276,8 +328,9 @@ class Launch:
         return ensure_venvs(self.plans, VenvSettings.from_config(self.config), self.output)
 
     def _enter_ray(self) -> None:
-        if ray_cluster.is_wanted(self.plans, self.config):
-            self._leave_ray = ray_cluster.connect(self.config)
+        is_used = any(plan.needs_ray for plan in self.plans)
+        if self._is_spread or ray_cluster.is_wanted(self.plans, self.config):
+            self._leave_ray = ray_cluster.connect(self.config, shows_logs=is_used)
 
     def _start_head(self) -> None:
         from nemo_gym.launch.head import start_head
@@ -292,10 +345,14 @@ class Launch:
         if problem is not None:
             self.output(f"Servers start slowly, each importing by itself: {problem}")
         restarts = self.settings.restarts
-        fleet = Fleet(self.plans, venvs, handover, self._maker, self._watch, self._sockets, shared, restarts > 0)
-        self._fleet = fleet
+        parts = (self.plans, venvs, handover, self._maker, self._watch, self._sockets, shared, restarts > 0)
+        fleet = self._fleet = Fleet(*parts) if self._seats is None else _ray_fleet(parts, self._seats)
         servers = RestartedServers(fleet, self._watch, self._record_restart)
         self._reviver = Reviver(RestartBook(restarts), servers, warn, seconds_to_start=self.settings.spinup_seconds)
+        if self._reviver.is_on:
+            second = SecondStart(fleet.start_once_more, self._watch.describe, self._watch.wake, warn)
+            self._second_start, readiness.again = second, second.begin
+            self._watch.hand_over(second.take)
         fleet.start_all(readiness, self.output if self.config.get("verbose") else _nobody_asks)
 
     def _record_restart(self, name: str) -> None:
@@ -316,7 +373,7 @@ class Launch:
         for plan in self.plans:
             pid = self.processes[plan.name].pid
             before, since = started.get(plan.name, (pid, now))
-            host, port = plan.instance.host, self._ports[plan.name]
+            host, port = self._addresses[plan.name]
             records.append(display_record(plan, host, port, pid, since if pid == before else now))
         self.records = records
         if self.head is not None:
@@ -389,6 +446,8 @@ class Launch:
         if alive:
             servers = "server" if len(alive) == 1 else "servers"
             self.output(f"Stopping {len(alive)} {servers}, waiting up to {STOP_GRACE_SECONDS:g} s …")
+        if self._seats is not None:
+            self._seats.close(STOP_GRACE_SECONDS)
         self._spawner.close(STOP_GRACE_SECONDS)
         killed = list(dict.fromkeys(process.name for process in alive if process.returncode == -9))
         if killed:
@@ -397,8 +456,8 @@ class Launch:
             self.output("Finished: all servers have stopped.")
 
     def _forget(self) -> None:
-        self._spawner = self._supervisor = self._directory = self._console = self._readiness = None
-        self._leave_ray = self.head = self._fleet = self._reviver = self._control = None
+        self._spawner = self._supervisor = self._directory = self._console = self._readiness = self._seats = None
+        self._leave_ray = self.head = self._fleet = self._reviver = self._control = self._second_start = None
         self._sockets = {}
 
     @property
@@ -414,6 +473,12 @@ class Launch:
 
 def _nobody_asks(_: str) -> None:
     return
+
+
+def _ray_fleet(parts: tuple[Any, ...], seats: RaySeats) -> Fleet:
+    from nemo_gym.launch.ray_fleet import RayFleet
+
+    return RayFleet(*parts, seats=seats)
 
 
 def _resolved_models(config: DictConfig, plans: list[ServerPlan]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ def _end_with_parent(lifeline: int) -> None:
 
 def main() -> None:
     lifeline, entrypoint = int(sys.argv[1]), sys.argv[2]
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # Ray blocks SIGINT in what it runs
     os.set_inheritable(lifeline, False)
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     sys.argv = [entrypoint]

@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import threading
+from typing import ClassVar
 
 _PIDFD_SIGNALS = hasattr(signal, "pidfd_send_signal")
 
 
 class ServerProcess:
     """One process; `returncode` is None while it lives, and -n when signal n ended it."""
+
+    is_remote: ClassVar[bool] = False
+    """Whether it may be on another machine, where its pid means another process or none."""
 
     def __init__(self, name: str, args: list[str], pid: int, pidfd: int | None = None) -> None:
         self.name = name

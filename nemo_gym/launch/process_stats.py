@@ -43,6 +43,12 @@ def process_stats(pids: list[int]) -> dict[int, ProcessStats]:
     return {pid: _of_tree(pid, lines, children) for pid in pids if pid in lines}
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process, as by SIGSTOP; one under a debugger isn't meant."""
+    line = _line_of(Path(f"/proc/{pid}")) if IS_LINUX else None
+    return line is not None and line.letter == STOPPED
+
+
 def _of_tree(root: int, lines: Mapping[int, _Line], children: Mapping[int, list[int]]) -> ProcessStats:
     tree = [root]
     for pid in tree:

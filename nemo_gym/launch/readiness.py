@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from nemo_gym.launch.errors import ServersLateError
@@ -38,13 +38,17 @@ class Awaited:
 
 @dataclass
 class Readiness:
-    """Waits for servers in the calling thread. `on_ready` is told each name as it becomes ready."""
+    """Waits for servers in the calling thread. `on_ready` is told each name as it becomes ready.
+
+    `again` starts anew what has ended meanwhile and can be: whatever it gives is waited for in place of that.
+    """
 
     supervisor: Supervisor
     on_ready: Callable[[str], None]
     report: Callable[[str], None]
     awaited: dict[str, Awaited] = field(default_factory=dict)
     expected: set[str] = field(default_factory=set)
+    again: Callable[[], Iterable[Awaited]] = tuple
 
     def expect(self, server: Awaited) -> None:
         self.awaited[server.name] = server
@@ -60,6 +64,8 @@ class Readiness:
                 selector.register(server.pipe, selectors.EVENT_READ, server)
             while self.awaited:
                 self.supervisor.check()
+                for server in self.again():
+                    self._replace(selector, server)
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     raise self._late(timeout or 0.0)
@@ -82,12 +88,20 @@ class Readiness:
             self._release(server)
         self.awaited.clear()
 
+    def _replace(self, selector: selectors.BaseSelector, server: Awaited) -> None:
+        before = self.awaited.get(server.name)
+        if before is not None:
+            self._unregister(selector, before)
+            self._release(before)
+        self.expect(server)
+        selector.register(server.pipe, selectors.EVENT_READ, server)
+
     def _take_event(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         server: Awaited | None = key.data
         if server is None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.supervisor.wakeup, 4096)
-        elif server.name not in self.awaited:
+        elif self.awaited.get(server.name) is not server:
             return  # the other of its two events came first
         elif key.fileobj is server.probe:
             self._read_probe(selector, server, server.probe)
@@ -136,11 +150,14 @@ class Readiness:
 
     def _finish(self, selector: selectors.BaseSelector, server: Awaited) -> None:
         del self.awaited[server.name]
+        self._unregister(selector, server)
+        self._release(server)
+        self.on_ready(server.name)
+
+    def _unregister(self, selector: selectors.BaseSelector, server: Awaited) -> None:
         for fileobj in (server.pipe, server.probe):
             if fileobj not in (None, _CLOSED):
                 selector.unregister(fileobj)
-        self._release(server)
-        self.on_ready(server.name)
 
     def _release(self, server: Awaited) -> None:
         if server.pipe != _CLOSED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pprint import pformat
 from typing import Any
 
 from nemo_gym.launch.plan import ServerPlan
@@ -39,7 +38,7 @@ def instance_table(records: Iterable[dict[str, Any]]) -> str:
     hidden = ("start_time", "status", "uptime_seconds")
     blocks = [
         f"[{index}] {record['process_name']} ({record['server_type']}/{record['name']})\n"
-        + pformat({key: value for key, value in record.items() if key not in hidden}, sort_dicts=False)
+        + "\n".join(f"    {key}: {value}" for key, value in record.items() if key not in hidden)
         for index, record in enumerate(records, start=1)
     ]
     rule = "#" * 100

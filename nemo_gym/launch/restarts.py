@@ -96,7 +96,8 @@ class Reviver:
         self._report = report
         self._seconds_to_start = seconds_to_start
         self._delays = delays or DELAYS
-        self._asked: set[int] = set()
+        self._asked: set[ServerProcess] = set()
+        self._hung: dict[ServerProcess, str] = {}
         self._starting = threading.Lock()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -116,9 +117,11 @@ class Reviver:
         if process.was_lost or self._stopped.is_set():
             return False
         name = process.name
-        self.last_ends[name] = process.describe_end()
-        asked = process.pid in self._asked
-        self._asked.discard(process.pid)
+        asked = process in self._asked
+        self._asked.discard(process)
+        why = self._hung.pop(process, "")
+        if not asked:
+            self.last_ends[name] = why or process.describe_end()
         number = 0 if asked else self._book.take(name)
         if number is None:
             self.states[name] = "ended"
@@ -126,12 +129,18 @@ class Reviver:
             self._servers.give_up(process, f"It is not started again: {limit} is the limit (+server_restarts=).")
             return True
         self.states[name] = "restarting"
-        self._in_thread(f"gym-restart-{name}", lambda: self._revive(process, number))
+        self._in_thread(f"gym-restart-{name}", lambda: self._revive(process, number, why))
         return True
 
     def restart(self, process: ServerProcess) -> None:
         """End a server so that it is started again; returns at once, and doesn't count against the limit."""
-        self._asked.add(process.pid)
+        self._asked.add(process)
+        self.states[process.name] = "restarting"
+        self._in_thread(f"gym-stop-{process.name}", lambda: self._end(process))
+
+    def restart_hung(self, process: ServerProcess, why: str) -> None:
+        """The same for one that does nothing any more, in words why; that counts, as a death does."""
+        self._hung[process] = why
         self.states[process.name] = "restarting"
         self._in_thread(f"gym-stop-{process.name}", lambda: self._end(process))
 
@@ -151,11 +160,12 @@ class Reviver:
         if process.returncode is None and not self._stopped.is_set():
             process.kill()
 
-    def _revive(self, process: ServerProcess, number: int) -> None:
+    def _revive(self, process: ServerProcess, number: int, why: str) -> None:
         name, ended_at = process.name, time.monotonic()
         if number:
             then = f"It is started again (restart {number} of at most {self._book.describe_limit()})."
-            self._report(f"{self._servers.describe(process)}\n{then}")
+            ended = f"{name} (pid {process.pid}) {why} and was ended." if why else self._servers.describe(process)
+            self._report(f"{ended}\n{then}")
             if self._stopped.wait(self._delays[min(number, len(self._delays)) - 1]):
                 return
         try:

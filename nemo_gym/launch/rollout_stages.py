@@ -13,7 +13,13 @@ from nemo_gym.launch.view import RolloutView, Stage
 Row = Mapping[str, Any]
 """A request as a table tells it, or a rollout as a collector does."""
 
-_RESOURCES_STAGES: dict[str, Stage] = {"/seed_session": "seed", "/verify": "verify", "/close_session": "close"}
+_RESOURCES_STAGES: dict[str, Stage] = {
+    "/seed_session": "seed",
+    "/reset": "seed",
+    "/verify": "verify",
+    "/close_session": "close",
+    "/close": "close",
+}
 _KEY = re.compile(r"(?P<task>\d+)-(?P<repeat>\d+)(?:\.r\d+)?(?:-a(?P<attempt>\d+))?")
 _STATE_STAGES: dict[str, Stage] = {"queued": "queued", "running": "running", "waiting_to_retry": "retry"}
 
@@ -25,12 +31,12 @@ def key_of_entry(entry: Row) -> str:
 
 
 def shown_key(key: str) -> str:
-    """`17/2` for the third repeat of task 17, with the attempt where it isn't the first; other ids as they are."""
+    """`17-2` for the third repeat of task 17, with the attempt where it isn't the first; other ids as they are."""
     found = _KEY.fullmatch(key)
     if found is None:
         return key
     attempt = f" (attempt {found['attempt']})" if found["attempt"] else ""
-    return f"{found['task']}/{found['repeat']}{attempt}"
+    return f"{found['task']}-{found['repeat']}{attempt}"
 
 
 def stage_of(server_type: str, path: str) -> tuple[Stage, str]:

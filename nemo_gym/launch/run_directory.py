@@ -6,16 +6,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.handover import INSTANCE_ENV, RUN_DIR_ENV, create_private_directory, run_directory, write_token
+from nemo_gym.launch.ages import shown_seconds
 from nemo_gym.launch.command_line import shown_command
 from nemo_gym.launch.errors import LaunchError, RunNotFoundError
-from nemo_gym.launch.linux import process_start
+from nemo_gym.launch.linux import process_start, seconds_since_start
 from nemo_gym.launch.run_files import (
     CONFIG_FILE_NAME,
     FOLDERS,
@@ -32,6 +33,7 @@ class RunInfo:
     """What a run says about itself. `started` tells its process from a later one with the same pid.
 
     `servers` are the records of `/server_instances`; `logs` maps each server's name to its log file.
+    `working_directory` is where its command was typed; empty where nobody knows.
     """
 
     directory: Path
@@ -42,6 +44,15 @@ class RunInfo:
     command: str
     servers: list[dict[str, Any]] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
+    working_directory: str = ""
+
+    @property
+    def title(self) -> str:
+        """Which run this is, for a person: `port 11000 (pid 7, up 5 min 12 s, in /data/mine): gym env start`."""
+        up = seconds_since_start(self.started)
+        facts = [f"pid {self.pid}", *([] if up is None else [f"up {shown_seconds(up)}"])]
+        facts += [f"in {self.working_directory}"] if self.working_directory else []
+        return f"port {self.head_port} ({', '.join(facts)}): {self.command}"
 
     @property
     def head_url(self) -> str:
@@ -112,6 +123,7 @@ class RunDirectory:
             shown_command(sys.argv),
             servers,
             {name: str(path) for name, path in logs.items()},
+            working_directory(),
         )
         temporary = self.path / f".{RUN_FILE_NAME}.{os.getpid()}"
         write_private_text(temporary, json.dumps({**info.__dict__, "directory": str(self.path)}))
@@ -153,8 +165,13 @@ def running() -> list[RunInfo]:
     return sorted(alive, key=lambda info: info.head_port)
 
 
-def the_run(port: int | None = None) -> RunInfo:
-    """The run a command means: the one at `port`, or the only one. Raises RunNotFoundError in one sentence."""
+def the_run(port: int | None = None, *, command: str | None = None) -> RunInfo:
+    """The run a command means: the one at `port`, or the only one.
+
+    `command`, as in `gym env stop`, is what somebody typed who must not meet another project's run: without a port it
+    never means one that was started in another folder. Raises RunNotFoundError, which lists the runs there are, each
+    with what to type for it.
+    """
     runs = running()
     if port is not None:
         runs = [info for info in runs if info.head_port == port]
@@ -162,9 +179,26 @@ def the_run(port: int | None = None) -> RunInfo:
         at = "" if port is None else f" with head server port {port}"
         raise RunNotFoundError(f"No run{at} is alive: start one with `gym env start`.")
     if len(runs) > 1:
-        ports = ", ".join(str(info.head_port) for info in runs)
-        raise RunNotFoundError(f"Several runs are alive: choose one with --port (one of {ports}).")
+        raise RunNotFoundError(_choices("Several runs are alive: choose one with --port.", runs, command))
+    if port is None and command is not None and runs[0].working_directory != working_directory():
+        raise RunNotFoundError(_choices("The only run alive was started in another folder.", runs, command))
     return runs[0]
+
+
+def _choices(why: str, runs: Iterable[RunInfo], command: str | None) -> str:
+    """The runs, each with the command that means it."""
+    lines = [why]
+    for info in runs:
+        lines += [f"- {info.title}", f"  `{command or 'gym ps'} --port {info.head_port}`"]
+    return "\n".join(lines)
+
+
+def working_directory() -> str:
+    """Where this command was typed; empty when that folder is gone."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
 
 
 def _directory_for(head_port: int | str) -> Path:

@@ -25,6 +25,7 @@ from nemo_gym.config.keys import (
     UV_LOCK_TIMEOUT_SECONDS_KEY_NAME,
 )
 from nemo_gym.config.placement import Mode, Placement
+from nemo_gym.launch.restarts import DEFAULT_RESTARTS
 from nemo_gym.launch.sockets import PortRange
 from nemo_gym.serve.stages import stage_seconds
 
@@ -50,7 +51,7 @@ class LaunchSettings:
     def from_config(
         cls, config: Mapping[str, Any], *, placement: Mode = "process", restarts: int = 0
     ) -> LaunchSettings:
-        """`placement` and `restarts` are what holds where the config says nothing.
+        """`placement` and `restarts` are what holds where the config says nothing; actors are always started again.
 
         Raises ConfigError for a value that isn't what its key needs.
         """
@@ -58,6 +59,9 @@ class LaunchSettings:
         stage_seconds(config)  # read by the servers, refused here
         spinup = _seconds(config, SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME)
         log_dir = config.get(NEMO_GYM_LOG_DIR_KEY_NAME)
+        placed = Placement.from_config(config, placement)
+        if placed.mode == "ray":
+            restarts = max(restarts, DEFAULT_RESTARTS)  # to survive the loss of a node is what it is for
         return cls(
             head_host=str(head.get("host") or DEFAULT_HOST),
             head_port=int(head.get("port") or DEFAULT_HEAD_SERVER_PORT),
@@ -70,7 +74,7 @@ class LaunchSettings:
             endpoint_seconds=max(0.0, _seconds(config, MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME)),
             log_dir=Path(str(log_dir)).expanduser().absolute() if log_dir else None,
             uv_variables=_uv_variables(config),
-            placement=Placement.from_config(config, placement),
+            placement=placed,
             restarts=_restarts(config, restarts),
         )
 

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nemo_gym.config.handover import TABLES_FOLDER_NAME
-from nemo_gym.launch.tables import ask_all
+from nemo_gym.launch.process_stats import is_stopped
+from nemo_gym.launch.tables import ask_all, ask_one
 
 ASK_EVERY_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
 TOLD_AFTER_SECONDS = 30.0
+STOPPED_SECONDS = 30.0
+"""After this long a process that somebody stopped is taken for lost: nothing in it can ever move by itself."""
+HUNG_SECONDS = 300.0
+"""The same for one that lives and says nothing: long enough for work that blocks its event loop by mistake."""
+LAST_WORD_SECONDS = 30.0
+"""So long one that is merely overworked may take to answer, when it is asked for the last time."""
+AWAY_SECONDS = 60.0
+"""A longer time between two looks is one in which this process was stopped: it says nothing about others."""
+
+
+def _nothing_to_do(pid: int, why: str) -> None:
+    return
 
 
 @dataclass
@@ -21,15 +34,22 @@ class SilenceWatch:
     """Keeps, for every process that has a table of requests, when it last answered.
 
     `name_of` gives the words for a process by its pid; None for one that isn't known. `tell` gets a sentence, once for
-    each silence of half a minute.
+    each silence of half a minute. `give_up` gets the pid of one that won't come back, once, and in words why. `servers`
+    are the processes that may have no table.
     """
 
     run_directory: Path
     name_of: Callable[[int], str | None]
     tell: Callable[[str], None]
+    give_up: Callable[[int, str], None] = _nothing_to_do
+    servers: Callable[[], Iterable[int]] = tuple
+    is_stopped: Callable[[int], bool] = is_stopped
     clock: Callable[[], float] = time.monotonic
     _answered: dict[int, float] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
+    _stopped_since: dict[int, float] = field(default_factory=dict)
+    _given_up: set[int] = field(default_factory=set)
+    _looked: float | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -51,6 +71,7 @@ class SilenceWatch:
         """Ask all of them once."""
         told = ask_all(self.run_directory / TABLES_FOLDER_NAME, "in_flight", seconds=seconds, limit=0)
         now = self.clock()
+        self._forgive_own_absence(now)
         for pid, answer in told.items():
             if answer is not None:
                 self._answered[pid] = now
@@ -58,8 +79,43 @@ class SilenceWatch:
             elif now - self._answered.setdefault(pid, now) >= TOLD_AFTER_SECONDS and pid not in self._told:
                 self._told.add(pid)
                 self._complain(pid, now - self._answered[pid])
+            if now - self._answered[pid] >= HUNG_SECONDS:
+                self._hear_last_word(pid)
         for gone in self._answered.keys() - told.keys():
             del self._answered[gone]
+        self._look_for_stopped({*told, *self.servers()}, now)
+
+    def _look_for_stopped(self, pids: set[int], now: float) -> None:
+        self._stopped_since = {pid: self._stopped_since.get(pid, now) for pid in pids if self.is_stopped(pid)}
+        for pid, since in self._stopped_since.items():
+            if now - since >= STOPPED_SECONDS and pid not in self._given_up:
+                self._lose(pid, f"was stopped, as by SIGSTOP, for {STOPPED_SECONDS:g} s")
+
+    def _forgive_own_absence(self, now: float) -> None:
+        away = 0.0 if self._looked is None else now - self._looked
+        if away > AWAY_SECONDS:
+            for moments in (self._answered, self._stopped_since):
+                moments.update({pid: moment + away for pid, moment in moments.items()})
+        self._looked = now
+
+    def _hear_last_word(self, pid: int) -> None:
+        """Ask once more, with patience and in a thread of its own, before a process is given up."""
+        if pid in self._given_up:
+            return
+        self._given_up.add(pid)
+
+        def ask() -> None:
+            if ask_one(self.run_directory / TABLES_FOLDER_NAME, pid, "in_flight", seconds=LAST_WORD_SECONDS, limit=0):
+                self._given_up.discard(pid)
+            elif not self._stopped.is_set():
+                self._lose(pid, f"said nothing for {HUNG_SECONDS:g} s")
+
+        threading.Thread(target=ask, name=f"gym-last-word-{pid}", daemon=True).start()
+
+    def _lose(self, pid: int, why: str) -> None:
+        """Whoever can do nothing about it is told once, too."""
+        self._given_up.add(pid)
+        self.give_up(pid, why)
 
     def _complain(self, pid: int, seconds: float) -> None:
         name = self.name_of(pid)

@@ -22,6 +22,7 @@ COMPAT_MODULES = (
 """Modules of the `compat` extra, which carry their distributions' names."""
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+_MENTIONED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([^\n(]+(?:\([^)]*\))?)", re.MULTILINE)
 _SHAREABLE = re.compile(r"^[ \t]*shareable[ \t]*(?::[^=\n]+)?=[ \t]*(True|False)\b", re.MULTILINE)
 _EXPOSES_TOOLS = re.compile(r"^[ \t]*expose_tools_over_mcp[ \t]*:[ \t]*true\b", re.MULTILINE)
 _RAY_ENABLED = re.compile(r"^[ \t]*ray_enabled[ \t]*(?::[^=\n]+)?=[ \t]*(True|False)\b", re.MULTILINE)
@@ -37,8 +38,11 @@ def needs_ray(directory: Path) -> bool:
 
 
 def compat_imports(directory: Path) -> set[str]:
-    """Modules a component imports, or has imported for it, that nobody but the `compat` extra may have brought."""
-    imported = {name for text in _texts(directory) for name in _IMPORT.findall(text) if name in COMPAT_MODULES}
+    """Modules a component's server imports, or has imported for it, that only the `compat` extra may have brought.
+
+    Scripts beside the server count only when the server imports them.
+    """
+    imported = {name for text in _served_texts(directory) for name in _IMPORT.findall(text) if name in COMPAT_MODULES}
     return imported | ({"mcp"} if _exposes_tools(directory) else set())
 
 
@@ -100,8 +104,23 @@ def _imported(node: ast.stmt) -> Iterator[str]:
         yield node.module.partition(".")[0]
 
 
+def _served_texts(directory: Path) -> list[str]:
+    """Sources that may be loaded by whatever serves, followed by the names in `import`s; all, when nothing serves."""
+    texts = dict(_sources(directory))
+    reached = [path for path, text in texts.items() if "run_webserver" in text]
+    for path in reached:
+        names = {name for line in _MENTIONED.findall(texts[path]) for name in re.findall(r"\w+", line)}
+        reached += [other for other in texts if other not in reached and names.intersection((*other.parts, other.stem))]
+    return [texts[path] for path in reached] or list(texts.values())
+
+
 def _texts(directory: Path) -> Iterator[str]:
+    return (text for _, text in _sources(directory))
+
+
+def _sources(directory: Path) -> Iterator[tuple[Path, str]]:
+    """Path within the component and text of each source that is no test."""
     for path in sorted(directory.rglob("*.py")):
-        parts = path.relative_to(directory).parts
-        if "tests" not in parts and not any(part.startswith(".") for part in parts):
-            yield path.read_text(encoding="utf-8", errors="replace")
+        inner = path.relative_to(directory)
+        if "tests" not in inner.parts and not any(part.startswith(".") for part in inner.parts):
+            yield inner, path.read_text(encoding="utf-8", errors="replace")

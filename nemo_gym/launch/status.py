@@ -73,7 +73,7 @@ def status_lines(servers: Sequence[Mapping[str, Any]]) -> list[str]:
         shown = {key: server.get(key) for key in ("server_type", "name", "port", "pid")}
         shown["uptime"] = uptime_text(float(uptime)) if uptime is not None else "unknown"
         title = f"{server.get('process_name')} ({server.get('server_type')}/{server.get('name')})"
-        lines += [f"[{index}] {mark} {title}", str(shown)]
+        lines += [f"[{index}] {mark} {title}", *(f"    {key}: {value}" for key, value in shown.items())]
     healthy = sum(server.get("status") == "success" for server in servers)
     return [*lines, f"{len(servers)} servers found ({healthy} healthy, {len(servers) - healthy} unhealthy)"]
 

@@ -7,12 +7,15 @@ import select
 import signal
 import time
 
+from nemo_gym.config.handover import COLLECTORS_FOLDER_NAME
 from nemo_gym.launch.linux import open_pidfd
 from nemo_gym.launch.run_directory import RunInfo
+from nemo_gym.launch.tables import ask_all
 
 STOP_SECONDS = 30.0
 _KILLED_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+_ASKED_SECONDS = 0.5
 
 
 def stop_run(info: RunInfo, timeout: float = STOP_SECONDS) -> bool:
@@ -24,6 +27,11 @@ def stop_run(info: RunInfo, timeout: float = STOP_SECONDS) -> bool:
         return True
     _signal_and_wait(info, signal.SIGKILL, _KILLED_SECONDS)
     return False
+
+
+def collectors_of(info: RunInfo) -> list[int]:
+    """The processes that collect rollouts with the run's servers now, by pid; a run of `gym eval run` is its own."""
+    return list(ask_all(info.directory / COLLECTORS_FOLDER_NAME, "rollouts", seconds=_ASKED_SECONDS, limit=0))
 
 
 def _signal_and_wait(info: RunInfo, number: signal.Signals, seconds: float) -> bool:

@@ -26,7 +26,7 @@ class Supervisor:
         self._earlier = {name: length(path) for name, path in logs.items()}
         self._redact = redact
         self._deaths: list[ServerProcess] = []
-        self._reasons: dict[int, str] = {}
+        self._reasons: dict[ServerProcess, str] = {}
         self._take_over: Callable[[ServerProcess], bool] | None = None
         self._changed = threading.Condition()
         self._stopping = False
@@ -48,10 +48,10 @@ class Supervisor:
     def give_up(self, process: ServerProcess, why: str = "") -> None:
         """The run has to end because of a death; `why` goes with what is said about it."""
         with self._changed:
-            self._reasons[process.pid] = why
+            self._reasons[process] = why
             self._deaths.append(process)
             self._changed.notify_all()
-        self._wake()
+        self.wake()
 
     def replaces(self, key: str) -> None:
         """Another process is about to take a dead one's place: what the log holds by now isn't its own."""
@@ -73,7 +73,7 @@ class Supervisor:
         with self._changed:
             culprit = self._deaths[0] if self._deaths and not self._stopping else None
         if culprit is not None:
-            why = self._reasons.get(culprit.pid, "")
+            why = self._reasons.get(culprit, "")
             raise ServerFailedError("\n".join(filter(None, [self.describe(culprit), why])))
 
     def describe(self, process: ServerProcess) -> str:
@@ -94,7 +94,8 @@ class Supervisor:
             if fd >= 0:
                 os.close(fd)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Make `wakeup` readable."""
         with self._changed:
             if self._wakeup_end >= 0:
                 os.write(self._wakeup_end, b"1")

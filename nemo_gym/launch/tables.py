@@ -27,6 +27,12 @@ def ask_all(folder: Path, op: str, *, seconds: float, **arguments: Any) -> Told:
         return {pid: answer for pid, (is_there, answer) in zip(pids, answers, strict=True) if is_there}
 
 
+def ask_one(folder: Path, pid: int, op: str, *, seconds: float, **arguments: Any) -> dict[str, Any] | None:
+    """What one of them answers; None when it says nothing in time or isn't there."""
+    answer: dict[str, Any] | None = _ask(folder, pid, op, seconds, arguments)[1]
+    return answer
+
+
 def _sockets(folder: Path) -> Sequence[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX and path.stem.isdigit())

@@ -74,11 +74,18 @@ class Uv:
         dropped = ("VIRTUAL_ENV", "UV_PYTHON", "UV_PROJECT_ENVIRONMENT", "UV_COMPILE_BYTECODE")
         environment = {name: value for name, value in inherited.items() if name not in dropped}
         environment["UV_PYTHON_DOWNLOADS"] = "never"
-        if self.cache_dir:
+        if self.cache_dir and can_write_below(Path(self.cache_dir)):
             environment["UV_CACHE_DIR"] = self.cache_dir
         if self.lock_timeout:
             environment["UV_LOCK_TIMEOUT"] = self.lock_timeout
         return environment
+
+
+def can_write_below(folder: Path) -> bool:
+    """Whether the folder, or the nearest one above it that exists, lets us add to it: another user may have made it."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return not folder.is_dir() or os.access(folder, os.W_OK | os.X_OK)
 
 
 def end_running() -> None:

@@ -27,7 +27,7 @@ from nemo_gym.launch.interpreter import Base, this_installation
 from nemo_gym.launch.overlay import Stamp, link_base, provided_modules, read_stamp, write_bare_venv
 from nemo_gym.launch.requirements import Requirements, read_requirements, requirement_name
 from nemo_gym.launch.sources import compat_imports
-from nemo_gym.launch.uv import Uv
+from nemo_gym.launch.uv import Uv, can_write_below
 
 VENV_NAME = ".venv"
 LOCK_SUFFIX = ".setup.lock"
@@ -117,7 +117,7 @@ class _Ensured:
         if found is not None:
             return found
         requirements = self._requirements()
-        if not _can_write(self.path):
+        if not can_write_below(self.path.parent):
             return self._without_venv(requirements)
         with _lock(self.path, self.report):
             return self._present(self.report) or self._build(requirements)
@@ -144,7 +144,7 @@ class _Ensured:
             return self._foreign()
         problem = why_unusable(self.path / "bin/python", self.directory, self.entrypoints)
         if problem is not None:
-            if not _can_write(self.path):
+            if not can_write_below(self.path.parent):
                 raise VenvError(f"The venv {self.path} can't run {self.label}: {problem}. Rebuild or remove it.")
             report(f"({self.label}) The venv {self.path} is not used: {problem}. Building it anew.")
             return None
@@ -240,14 +240,6 @@ def _keep_quiet(_: str) -> None:
 
 def _is_complete(venv: Path) -> bool:
     return os.access(venv / "bin/python", os.X_OK) and (venv / "bin/activate").exists()
-
-
-def _can_write(venv: Path) -> bool:
-    """Whether the venv's folder, or the nearest one above it that exists, lets us make and replace it."""
-    folder = venv.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return not folder.is_dir() or os.access(folder, os.W_OK | os.X_OK)
 
 
 def _is_importable(name: str) -> bool:

@@ -14,6 +14,7 @@ Stage = Literal["queued", "running", "retry", "seed", "agent", "model", "tool", 
 class ProcessView:
     """One process and the servers it holds. `answers` is False when it lives and said nothing just now.
 
+    `is_there` is False when the system knows no process of its pid. `last_end` is how the one before it ended unasked.
     `cpu_s` and `memory_bytes` are of the whole tree below it; `silent_s` is for how long it has said nothing.
     """
 
@@ -28,6 +29,7 @@ class ProcessView:
     answers: bool | None = None
     silent_s: float | None = None
     letter: str = ""
+    is_there: bool = True
 
 
 @dataclass
@@ -73,6 +75,20 @@ class RolloutView:
 
 
 @dataclass
+class BackendView:
+    """An endpoint of a model that the servers `of` a process may not call for `seconds`.
+
+    It answered `status`; `refuses` says in words that it takes no calls of ours at all, None where it wants fewer.
+    """
+
+    url: str
+    of: list[str]
+    status: int | None
+    seconds: float
+    refuses: str | None = None
+
+
+@dataclass
 class CollectorView:
     """A process that collects rollouts: how many have ended and how, retries in place, and its admission's bounds."""
 
@@ -102,6 +118,7 @@ class RunView:
     servers: list[ServerView] = field(default_factory=list)
     processes: list[ProcessView] = field(default_factory=list)
     collectors: list[CollectorView] = field(default_factory=list)
+    backends: list[BackendView] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     rollouts: list[RolloutView] = field(default_factory=list)
 

@@ -125,6 +125,7 @@ class Zygote:
         self.asked_to_end = True
         for pid in self.servers:
             _signal(pid, signal.SIGTERM)
+            _signal(pid, signal.SIGCONT)  # a stopped process hears nothing else
         deadline = time.monotonic() + grace
         while self.servers and (left := deadline - time.monotonic()) > 0:
             self._wait_for_a_death(left)

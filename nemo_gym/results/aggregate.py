@@ -70,13 +70,15 @@ class BaseMetrics:
         self._total = 0
 
     def add(self, record: Record) -> None:
-        task, rollout = indices(record)
+        task, rollout = record.get(TASK_INDEX), record.get(ROLLOUT_INDEX)
+        if type(task) is not int or type(rollout) is not int:
+            task, rollout = indices(record)
         self._total += 1
         self._repeats.add(rollout)
         perf = record.get(PERF)
-        if isinstance(perf, Mapping) and perf:
+        if perf and isinstance(perf, Mapping):
             self._efficiency.add(perf)
-        if is_masked(record):
+        if record.get(MASK_SAMPLE):
             self._masked_tasks.append(task)
         else:
             self._table.add(task, rollout, record)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nemo_gym.results.records import REWARD, ROLLOUT_INDEX, TASK_INDEX, Record
-from nemo_gym.results.table import INTEGER, USAGE, Column, RolloutTable
+from nemo_gym.results.shapes import INTEGER, USAGE
+from nemo_gym.results.table import Column, RolloutTable
 
 RolloutInfo = dict[str, int | float | str]
 Numbers = list[int | float | None]
@@ -15,6 +18,7 @@ Numbers = list[int | float | None]
 def rollout_info(task: int, rollout: int, record: Record) -> RolloutInfo:
     table = RolloutTable()
     table.add(task, rollout, record)
+    table.seal()
     return rollout_infos(table, np.zeros(1, dtype=np.int64))[0]
 
 
@@ -22,7 +26,7 @@ def rollout_infos(table: RolloutTable, rows: NDArray[np.int64]) -> list[RolloutI
     """For each of `rows` its identity, reward, numbers of its usage, and other numbers."""
     infos: list[RolloutInfo] = [
         {"rollout_id": f"{task}:{rollout}", TASK_INDEX: task, ROLLOUT_INDEX: rollout}
-        for task, rollout in ((table.tasks[row], table.rollouts[row]) for row in rows.tolist())
+        for task, rollout in zip(_at(table.tasks, rows), _at(table.rollouts, rows), strict=True)
     ]
     others: list[tuple[str, Numbers]] = []
     for name, column in sorted(table.columns.items(), key=lambda item: item[0] != REWARD):
@@ -36,6 +40,10 @@ def rollout_infos(table: RolloutTable, rows: NDArray[np.int64]) -> list[RolloutI
     for name, numbers in others:
         _add(infos, name, numbers)
     return infos
+
+
+def _at(ids: array[int], rows: NDArray[np.int64]) -> list[int]:
+    return np.frombuffer(ids, dtype=np.int64)[rows].tolist()  # type: ignore[no-any-return]
 
 
 def _numbers_at(column: Column, rows: NDArray[np.int64]) -> Numbers:

@@ -48,7 +48,13 @@ class JsonLines:
             begin = len(_BYTE_ORDER_MARK) if file.peek(3).startswith(_BYTE_ORDER_MARK) else 0
             file.seek(begin)
             for number, line in enumerate(file, start=1):
-                if not line.isspace():
+                try:
+                    record = orjson.loads(line)
+                except orjson.JSONDecodeError:
+                    record = None
+                if type(record) is dict:
+                    yield Line(self, number, begin, record)
+                elif not line.isspace():
                     yield Line(self, number, begin, self._parse(line, number))
                 begin += len(line)
 

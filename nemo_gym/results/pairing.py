@@ -14,7 +14,7 @@ from nemo_gym.results.alignment import duplicate_error, require_matching
 from nemo_gym.results.coverage import Coverage, coverage
 from nemo_gym.results.labels import label_runs, rollout_run_key
 from nemo_gym.results.profiling import GroupKey, Profile
-from nemo_gym.results.records import Record, RolloutKey, agent_name, is_masked
+from nemo_gym.results.records import ENVIRONMENT_SERVER, Record, RolloutKey, agent_name, is_masked
 from nemo_gym.results.statistics import Integers
 from nemo_gym.results.table import RolloutTable
 
@@ -28,10 +28,15 @@ class Runs:
     def __init__(self) -> None:
         self.agents: dict[str, set[str]] = {}
         self._numbers: dict[str, int] = {}
+        self._known: dict[tuple[str | None, str | None], int] = {}
 
     def number_of(self, record: Record) -> int:
-        key = rollout_run_key(record)
-        return self.add(UNKNOWN_RUN if key is None else key, agent_name(record))
+        agent, stamp = agent_name(record), record.get(ENVIRONMENT_SERVER)
+        seen = (stamp if isinstance(stamp, str) else None, agent)
+        if (number := self._known.get(seen)) is None:
+            key = rollout_run_key(record)
+            number = self._known[seen] = self.add(UNKNOWN_RUN if key is None else key, agent)
+        return number
 
     def add(self, key: str, agent: str | None) -> int:
         agents = self.agents.setdefault(key, set())
@@ -139,9 +144,9 @@ class PairedRollouts:
     def completion(self) -> dict[str, int | float]:
         expected, completed = len(self.tasks), int(self.completed.sum())
         extra = int((self.row_of_result < 0).sum())
-        _, inputs = np.unique(np.stack((self.tasks, self.runs)), axis=1, return_inverse=True)
-        planned = np.bincount(inputs.ravel())
-        done = np.bincount(inputs.ravel(), weights=self.completed)
+        inputs = _ids_of_pairs(self.tasks, self.runs)
+        planned = np.bincount(inputs)
+        done = np.bincount(inputs, weights=self.completed)
         return {
             "expected_rollout_rows": expected,
             "completed_rollout_rows": completed,
@@ -183,6 +188,14 @@ class RowGroups:
 
 def _integers(values: array[int]) -> Integers:
     return np.frombuffer(values, dtype=np.int64)
+
+
+def _ids_of_pairs(first: Integers, second: Integers) -> Integers:
+    """One integer from 0 per pair, ascending by first, then second; equal where pairs are equal."""
+    distinct, ranks = np.unique(second, return_inverse=True)
+    codes = np.unique(first, return_inverse=True)[1] * len(distinct) + ranks
+    ids: Integers = np.unique(codes, return_inverse=True)[1]
+    return ids
 
 
 def _joint_ids(rows: Keys, results: Keys) -> tuple[Integers, Integers]:

@@ -132,8 +132,9 @@ class Profile:
         indices, groups = np.unique(rollouts[rows], return_inverse=True)
         if len(indices) < 2:
             return []
-        task_count = len(np.unique(tasks[rows]))
-        seen = np.unique(np.stack((groups, tasks[rows])), axis=1)[0]
+        distinct_tasks, task_ranks = np.unique(tasks[rows], return_inverse=True)
+        task_count = len(distinct_tasks)
+        seen = np.unique(groups * task_count + task_ranks) // task_count
         present = np.bincount(seen, minlength=len(indices)).tolist()
         entries: list[Entry] = [
             {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
 from itertools import repeat
+from typing import Any
 
-from nemo_gym.results.records import Record, numbers_in, usage_of
+from nemo_gym.results.records import Record, as_number, usage_of
+from nemo_gym.results.shapes import INTEGER, USAGE, Shape, Shapes
 
-PRESENT, INTEGER, USAGE = 1, 2, 4
 _EXACT_IN_FLOAT = 2**53
+_ROWS_PER_FLUSH = 1 << 12
 
 
 class Column:
@@ -19,29 +22,45 @@ class Column:
     exactly are in `large_integers` too, by row.
     """
 
-    __slots__ = ("kinds", "large_integers", "values")
+    __slots__ = ("kinds", "large_integers", "name", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.values = array("d")
         self.kinds = bytearray()
         self.large_integers: dict[int, int] = {}
 
-    def put(self, row: int, value: int | float, origin: int) -> None:
-        values = self.values
-        if row != len(values):
-            self.pad(row)
-        values.append(value)
-        if isinstance(value, float):
-            self.kinds.append(PRESENT | origin)
+    def put(self, rows: Sequence[int], values: Sequence[int | float], kind: int) -> None:
+        """Give ascending rows their values; what is no measurement is left out."""
+        begin, count = rows[0], len(rows)
+        is_block = rows[-1] - begin == count - 1 and len(self.values) <= begin
+        if is_block and _are_plain(values, kind):
+            self.pad(begin)
+            self.values.extend(array("d", values))
+            self.kinds.extend(bytes((kind,)) * count)
             return
-        self.kinds.append(PRESENT | INTEGER | origin)
-        if not -_EXACT_IN_FLOAT <= value <= _EXACT_IN_FLOAT:
-            self.large_integers[row] = value
+        self.pad(rows[-1] + 1)
+        for row, value in zip(rows, values, strict=True):
+            if (number := as_number(self.name, value)) is not None:
+                self._set(row, number, kind)
 
     def pad(self, rows: int) -> None:
-        missing = rows - len(self.values)
-        self.values.extend(repeat(math.nan, missing))
-        self.kinds.extend(bytes(missing))
+        if (missing := rows - len(self.values)) > 0:
+            self.values.extend(repeat(math.nan, missing))
+            self.kinds.extend(bytes(missing))
+
+    def _set(self, row: int, number: int | float, kind: int) -> None:
+        self.values[row], self.kinds[row] = number, kind
+        self.large_integers.pop(row, None)
+        if isinstance(number, int) and not -_EXACT_IN_FLOAT <= number <= _EXACT_IN_FLOAT:
+            self.large_integers[row] = number
+
+
+def _are_plain(values: Sequence[int | float], kind: int) -> bool:
+    """Whether a float holds each of them exactly."""
+    if kind & INTEGER:
+        return min(values) >= -_EXACT_IN_FLOAT and max(values) <= _EXACT_IN_FLOAT
+    return all(map(math.isfinite, values))
 
 
 class RolloutTable:
@@ -49,32 +68,52 @@ class RolloutTable:
     except those named in `ignore`."""
 
     def __init__(self, ignore: frozenset[str] = frozenset()) -> None:
-        self._ignored = ignore
         self.tasks = array("q")
         self.rollouts = array("q")
         self.runs = array("q")
         self.columns: dict[str, Column] = {}
+        self._shapes = Shapes(ignore)
+        self._flushed = 0
 
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def add(self, task: int, rollout: int, record: Record, run: int = 0) -> None:
+    def add(self, task: int, rollout: int, record: Record) -> None:
         """Append one rollout. Where a record and its usage both have a number, the usage's counts."""
-        row = len(self.tasks)
-        usage, columns = numbers_in(usage_of(record)), self.columns
-        for name, number in numbers_in(record).items():
-            if name not in usage and name not in self._ignored:
-                (columns.get(name) or self._new_column(name)).put(row, number, 0)
-        for name, number in usage.items():
-            (columns.get(name) or self._new_column(name)).put(row, number, USAGE)
+        row, usage = len(self.tasks), usage_of(record)
+        key = (*record, *map(type, record.values()), *usage, *map(type, usage.values()))
+        shape = self._shapes.get(key) or self._new_shape(key, record, usage)
+        shape.rows.append(row)
+        shape.values += shape.own(record)
+        shape.values += shape.of_usage(usage)
         self.tasks.append(task)
         self.rollouts.append(rollout)
-        self.runs.append(run)
+        if row - self._flushed >= _ROWS_PER_FLUSH:
+            self._flush()
 
     def seal(self) -> None:
-        """Fill the columns up to the last row. Call it after the last `add`, before reading arrays."""
+        """Fill the columns up to the last row. Call it after the last `add`, before reading them."""
+        self._flush()
         for column in self.columns.values():
             column.pad(len(self))
+        if len(self.runs) != len(self):
+            self.runs = array("q", bytes(self.runs.itemsize * len(self)))
 
-    def _new_column(self, name: str) -> Column:
-        return self.columns.setdefault(name, Column())
+    def _new_shape(self, key: tuple[Any, ...], record: Record, usage: Record) -> Shape:
+        if self._shapes.are_many:
+            self._flush()
+            self._shapes.clear()
+        shape = self._shapes.learn(key, record, usage)
+        of_usage = {name for name, kind in shape.fields if kind & USAGE}
+        for name, kind in shape.fields:
+            if name not in self.columns and (kind & USAGE or name not in of_usage):
+                self.columns[name] = Column(name)
+        return shape
+
+    def _flush(self) -> None:
+        """Move what was taken since the last time into the columns."""
+        for shape in self._shapes.used():
+            for place, (name, kind) in enumerate(shape.fields):
+                self.columns[name].put(shape.rows, shape.values[place :: len(shape.fields)], kind)
+            shape.clear()
+        self._flushed = len(self.tasks)

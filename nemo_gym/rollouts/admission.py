@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 WINDOW_SECONDS = 10.0
-"""The bound is halved at most once in this time, and raised by a step for each such time without complaints."""
+"""The bound is halved at most once in this time."""
 MOST_QUIET_SECONDS = 120.0
+_FAST, _STEADY = 0.2, 0.5
+"""Shares of that time which must pass without complaints before the bound grows: up to what is known to be good, then
+up to what was last too much. To go beyond that takes the whole of it."""
 _STEPS = 16
 _TOLD_EPISODES = 5
 
@@ -20,8 +23,8 @@ class Admission:
     """An async context manager that holds its callers back, first come first served, where too many are inside.
 
     At most `asked` are inside at once; None is no bound. `pressed` halves the bound, down to 1, once what is in flight
-    has shrunk to it; `eased` gives it back step by step. `say` gets a sentence when it first backs off, and one when
-    the number asked for holds again.
+    has shrunk to it. `eased` gives it back as TCP's slow start does: doubled up to half of what was last too much,
+    afterwards by steps. `say` gets a sentence when it first backs off, and one when the number asked for holds again.
     """
 
     def __init__(
@@ -42,7 +45,10 @@ class Admission:
         self._now = now
         self._ceiling: float = math.inf if asked is None else asked
         self._limit: float = self._ceiling
-        self._changed_at = -math.inf
+        self._good: float = self._ceiling
+        self._too_much: float = math.inf
+        self._is_falling = False
+        self._halved_at = self._heard_at = self._raised_at = -math.inf
         self._quiet_until = -math.inf
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,13 +82,17 @@ class Admission:
         """Somebody who is inside was told that there is too much; `seconds` is for how long nobody should come."""
         if seconds:
             self._quiet_until = max(self._quiet_until, self._now() + min(seconds, MOST_QUIET_SECONDS))
-        if self.in_flight > self._limit or self._now() - self._changed_at < self._window:
+        self._heard_at = self._now()
+        if self.in_flight > self._limit or self._now() - self._halved_at < self._window:
             return  # what was taken back last hasn't shown its effect yet
         if math.isinf(self._ceiling):
             self._ceiling = self._limit = max(1, self.in_flight)
         was_full = self._limit >= self._ceiling
-        self._limit = max(1, min(self._limit, self.in_flight) // 2)
-        self._changed_at = self._now()
+        reached = min(self._limit, self.in_flight)
+        self._limit = max(1, reached // 2)
+        self._halved_at = self._now()
+        if not self._is_falling:  # one long complaint says no more about what is good than its beginning did
+            self._is_falling, self._good, self._too_much = True, self._limit, reached
         if was_full and self._limit < self._ceiling:
             self.backed_off += 1
             self._tell(
@@ -92,17 +102,27 @@ class Admission:
 
     def eased(self) -> None:
         """Somebody who was inside left without having heard of pressure."""
-        if self._limit >= self._ceiling or self._now() - max(self._changed_at, self._quiet_until) < self._window:
+        wanted, share = self._next_limit()
+        quiet = self._now() - max(self._heard_at, self._raised_at, self._quiet_until)
+        if self._limit >= self._ceiling or quiet < share * self._window:
             return
-        self._limit = min(self._ceiling, self._limit + max(1, self._ceiling // _STEPS))
-        self._changed_at = self._now()
+        self._limit, self._is_falling, self._raised_at = wanted, False, self._now()
         if self._limit >= self._ceiling:
             self._tell(f"The model's provider has recovered: {self._ceiling:.0f} rollouts at once again.")
             self._ceiling = self._limit = math.inf if self.asked is None else self.asked
         self._admit()
 
+    def _next_limit(self) -> tuple[float, float]:
+        """The next higher bound, and the share of the window to wait for it."""
+        if self._limit < self._good:
+            return min(self._good, 2 * self._limit), _FAST
+        wanted = min(self._ceiling, self._limit + max(1, self._ceiling // _STEPS))
+        return wanted, _STEADY if wanted < self._too_much else 1.0
+
     def shown(self) -> str:
         """The same in a word for a progress line: how many are inside, of how many that may be."""
+        if not self.in_flight:
+            return "" if self.limit is None else f"at most {self.limit} at once"
         bound = "" if self.limit is None else f"/{self.limit}"
         return f"in flight={self.in_flight}{bound}"
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.notices import notify, warn
 from nemo_gym.rollouts.admission import Admission
 from nemo_gym.rollouts.aggregation import aggregate, server_of_record
@@ -23,22 +25,26 @@ from nemo_gym.rollouts.dispatch import (
     Retries,
     RolloutClient,
 )
-from nemo_gym.rollouts.errors import NothingMeasuredError
+from nemo_gym.rollouts.errors import LostResultsError, NothingMeasuredError, PlanError, RolloutError
 from nemo_gym.rollouts.identity import Identity
 from nemo_gym.rollouts.journal import DRAINED, Books
+from nemo_gym.rollouts.long_stages import long_stage
 from nemo_gym.rollouts.materialise import Planner, PlanOptions, SourceRow
 from nemo_gym.rollouts.migration import migrate_invalid_judge_main_rows
 from nemo_gym.rollouts.options import RolloutCollectionConfig
 from nemo_gym.rollouts.pinning import client_of_rows
-from nemo_gym.rollouts.plan import new_plan
+from nemo_gym.rollouts.plan import PlanFile, new_plan
 from nemo_gym.rollouts.progress import CollectionProgress
 from nemo_gym.rollouts.recorder import Enrich, Recorder
 from nemo_gym.rollouts.records import key_of
 from nemo_gym.rollouts.resume import (
     ResumeOptions,
+    ResumeState,
     check_identity,
     earlier_identity,
     missing_for_resume,
+    on_file,
+    plan_digest,
     read_state,
     repairs,
     rows_left,
@@ -101,7 +107,10 @@ class Collection:
             summary = Summary(results, work.tally.retried, work.resumed_anyway)
             try:
                 collected = await self._collect(work)
-                await self._score(collected.drained, summary)
+                await self._score(collected.drained, work.tally, summary)
+            except LostResultsError:
+                summary.tell(on_file(results, work.tally.coverage(), self._boundary_of))
+                raise
             finally:
                 summary.tell(work.tally.coverage())
         return sorted([*work.earlier, *collected.results], key=lambda result: key_of(result) or (-1, -1))
@@ -113,18 +122,19 @@ class Collection:
         if missing := missing_for_resume(results):
             notify(f"Nothing to resume: {' and '.join(map(str, missing))} not there. Starting anew.")
             return None
-        identity = Identity.of_run(config, self.servers.global_config)
-        found = check_identity(results, identity, anyway=config.resume_anyway)
-        before = earlier_identity(results)
-        moved = migrate_invalid_judge_main_rows(results.output) if config.retry_invalid_judge_responses else 0
-        options = ResumeOptions(config.retry_terminal_timeouts, config.dispatch_longest_first)
-        state = read_state(results, options, self._boundary_of)
+        with long_stage():
+            identity = Identity.of_run(config, self.servers.global_config)
+            found = check_identity(results, identity, anyway=config.resume_anyway)
+            before = earlier_identity(results)
+            moved = migrate_invalid_judge_main_rows(results.output) if config.retry_invalid_judge_responses else 0
+            state = self._state()
         print(state.summary())
-        header = {"resumed": True, "planned": state.planned, "rewritten": moved > 0, "resumed_anyway": found}
+        is_rewritten = moved > 0 or state.is_rewritten
+        header = {"resumed": True, "planned": state.planned, "rewritten": is_rewritten, "resumed_anyway": found}
         return Work(
             state.planned,
             len(state.left),
-            rows_left(results.materialized, state, options),
+            rows_left(results.materialized, state, self._resume_options),
             header | {"identity": (identity if before is None else identity.with_plan_of(before)).as_entry()},
             state.tally(),
             repairs(results, state),
@@ -132,13 +142,44 @@ class Collection:
             list(objects(results.output)) if config.retain_results_in_memory else [],
         )
 
+    @property
+    def _resume_options(self) -> ResumeOptions:
+        return ResumeOptions(self.config.retry_terminal_timeouts, self.config.dispatch_longest_first)
+
+    def _state(self) -> ResumeState:
+        read = partial(read_state, self.config.result_set, self._resume_options, self._boundary_of)
+        try:
+            return read()
+        except PlanError:
+            if not self._has_restored_plan():
+                raise
+            return read()
+
+    def _has_restored_plan(self) -> bool:
+        """Make a damaged plan anew, where input and options are still those it was made of."""
+        results = self.config.result_set
+        digest = plan_digest(results)
+        try:
+            with self._new_plan() as plan:
+                if plan.digest != digest:
+                    raise PlanError("It is another plan.")
+        except (ConfigError, RolloutError):
+            return False
+        warn(f"{results.materialized} was damaged, and is made anew from the input: it is as it was.")
+        return True
+
+    def _new_plan(self) -> AbstractContextManager[PlanFile]:
+        config = self.config
+        planner = Planner(PlanOptions.of(config), self.fallback_agent)
+        rows = Router(self.servers.global_config).settled(_planned(planner, self.rows()))
+        return new_plan(config.result_set.materialized, rows, interleave=config.interleave_repeats)
+
     def _fresh(self) -> Work:
         config, results = self.config, self.config.result_set
         results.check_apart_from(file.path for file in config.row_files)
-        planner = Planner(PlanOptions.of(config), self.fallback_agent)
-        router = Router(self.servers.global_config)
-        rows = router.settled(_planned(planner, self.rows()))
-        with new_plan(results.materialized, rows, interleave=config.interleave_repeats) as plan:
+        with ExitStack() as stack:
+            with long_stage():
+                plan = stack.enter_context(self._new_plan())
             if results.has_results and not config.overwrite:
                 moved = results.move_aside()
                 notify(
@@ -146,7 +187,8 @@ class Collection:
                     "--overwrite deletes them.)"
                 )
             results.delete()
-        identity = Identity.of_run(config, self.servers.global_config)
+        with long_stage():
+            identity = Identity.of_run(config, self.servers.global_config)
         header = {
             "resumed": False,
             "input": config.input_jsonl_fpath,
@@ -173,7 +215,7 @@ class Collection:
                     total=work.left,
                 )
                 try:
-                    async with tokens:
+                    async with tokens, progress.kept_fresh():
                         for awaitable in iterator:
                             completed = await awaitable
                             collected.take(completed)
@@ -217,14 +259,15 @@ class Collection:
             client_of=client_of_rows(self.servers.client, self.servers.global_config),
         )
 
-    async def _score(self, drained: int, summary: Summary) -> None:
+    async def _score(self, drained: int, tally: Tally, summary: Summary) -> None:
         config, results = self.config, self.config.result_set
         zeros = ZeroOptions(
             frozenset(config.count_failure_classes_as_zero),
             config.count_missing_rollouts_as_zero and not config.disable_aggregation,
         )
         topology = Topology(self.servers.global_config)
-        records = ScoredRecords([results], zeros, partial(server_of_record, topology=topology), self._boundary_of)
+        with long_stage():
+            records = ScoredRecords([results], zeros, partial(server_of_record, topology=topology), self._boundary_of)
         coverage = records.coverage
         if records.duplicates.within:
             warn(f"{records.duplicates}. All of them are scored.")
@@ -245,8 +288,14 @@ class Collection:
             print(f"Aggregate metrics: {metrics}")
         if (report := coverage.report()) is not None:
             print(report)
-        summary.tell(records.books, duplicates=records.duplicates.within)
-        config.check_completion(expected=coverage.expected, results=coverage.measured)
+        books = records.books
+        books.not_started = min(books.unknown, tally.coverage().not_started)
+        summary.tell(books, duplicates=records.duplicates.within)
+        config.check_completion(
+            expected=coverage.expected,
+            results=coverage.measured,
+            next_step=lambda: read_state(results, self._resume_options).next_step(),
+        )
 
 
 def _planned(planner: Planner, sources: Iterable[SourceRow]) -> Iterable[Row]:

@@ -101,11 +101,26 @@ class Retried:
 
 @dataclass
 class Coverage:
-    """What became of the rollouts that were asked for; `unknown` are those without any outcome on file."""
+    """What became of the rollouts that were asked for.
+
+    `unknown` are those that were sent, as far as is known, and have no outcome on file.
+    """
 
     asked: int = 0
     measured: int = 0
     failures: dict[Failure, int] = field(default_factory=dict)
+    not_started: int = 0
+
+    def __add__(self, other: Coverage) -> Coverage:
+        failures = dict(self.failures)
+        for failure, count in other.failures.items():
+            failures[failure] = failures.get(failure, 0) + count
+        return Coverage(
+            self.asked + other.asked,
+            self.measured + other.measured,
+            failures,
+            self.not_started + other.not_started,
+        )
 
     @property
     def failed(self) -> int:
@@ -113,11 +128,11 @@ class Coverage:
 
     @property
     def unknown(self) -> int:
-        return max(0, self.asked - self.measured - self.failed)
+        return max(0, self.asked - self.measured - self.failed - self.not_started)
 
     @property
     def is_complete(self) -> bool:
-        return not (self.failed or self.unknown)
+        return not (self.failed or self.unknown or self.not_started)
 
     def by_boundary(self) -> dict[str, int]:
         """Failures by where they happened, most frequent first."""
@@ -127,10 +142,11 @@ class Coverage:
         return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
 
     def line(self) -> str:
-        """`1000 asked: 994 measured, 4 failed (provider 3, verifier 1), 2 unknown`"""
+        """`1000 asked: 994 measured, 4 failed (provider 3, verifier 1), 2 unknown`, then what was not started."""
         where = ", ".join(f"{boundary} {count}" for boundary, count in self.by_boundary().items())
         failed = f"{self.failed} failed{f' ({where})' if where else ''}"
-        return f"{self.asked} asked: {self.measured} measured, {failed}, {self.unknown} unknown"
+        not_started = f", {self.not_started} not started" if self.not_started else ""
+        return f"{self.asked} asked: {self.measured} measured, {failed}, {self.unknown} unknown{not_started}"
 
     def as_data(self) -> dict[str, Any]:
         kinds: dict[str, dict[str, int]] = {}
@@ -141,6 +157,7 @@ class Coverage:
             "measured": self.measured,
             "failed": self.failed,
             "unknown": self.unknown,
+            "not_started": self.not_started,
             "failures": kinds,
         }
 
@@ -153,22 +170,30 @@ class Tally:
         self.measured = RolloutKeys()
         self.retried = Retried()
         self._failed: dict[Failure, RolloutKeys] = {}
+        self._open = RolloutKeys()
+
+    def start(self, key: RolloutKey) -> None:
+        """Note that a rollout is sent: until it has an outcome it is unknown. An earlier failure stays its outcome."""
+        if key not in self.measured and not any(key in keys for keys in self._failed.values()):
+            self._open.add(key)
 
     def measure(self, key: RolloutKey) -> bool:
         """Note that a rollout is measured; False when it was already."""
-        self._forget_failure(key)
+        self._forget(key)
         return self.measured.add(key)
 
     def fail(self, key: RolloutKey, failure: Failure) -> None:
         """Note the last failure of a rollout; one that was measured stays measured."""
         if key not in self.measured:
-            self._forget_failure(key)
+            self._forget(key)
             self._failed.setdefault(failure, RolloutKeys()).add(key)
 
     def coverage(self) -> Coverage:
         failures = {failure: len(keys) for failure, keys in self._failed.items() if len(keys)}
-        return Coverage(self.asked, len(self.measured), failures)
+        ended = len(self.measured) + sum(failures.values())
+        return Coverage(self.asked, len(self.measured), failures, max(0, self.asked - ended - len(self._open)))
 
-    def _forget_failure(self, key: RolloutKey) -> None:
+    def _forget(self, key: RolloutKey) -> None:
+        self._open.discard(key)
         for keys in self._failed.values():
             keys.discard(key)

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -42,6 +42,7 @@ from nemo_gym.rollouts.keys import (
 from nemo_gym.rollouts.pinning import ClientOf
 from nemo_gym.rollouts.records import episode_record, episode_request, is_episode_reply
 from nemo_gym.rollouts.rows import Row
+from nemo_gym.rollouts.watching import outlive_servers
 from nemo_gym.schema.episodes import is_materialized_task_row
 from nemo_gym.schema.pressure import pressure_in
 from nemo_gym.serve.deadline import deadline, seconds_left
@@ -161,7 +162,8 @@ class Dispatcher:
         self.in_flight.ended("done" if failure_class_of(completed.result) is None else "failed")
         if completed.rollout_latency_ms is not None:
             self.tracker.record(completed.rollout_latency_ms / 1000)
-        return replace(completed, environment_server=server, environment_server_type=server_type)
+        completed.environment_server, completed.environment_server_type = server, server_type
+        return completed
 
     async def _run_with_retries(self, row: Row, server: str, entry: Entry) -> CompletedRollout:
         body, number, waited = row, 0, 0.0
@@ -176,6 +178,8 @@ class Dispatcher:
                 number += 1
                 delay = self.retries.delay(number, waited) if _is_worth_a_retry(failure, number) else None
                 if delay is None or failure is None or delay >= (seconds_left() or math.inf):
+                    if failure is not None and rule_for(failure[NG_FAILURE_CLASS_KEY]).boundary == "transport":
+                        await outlive_servers()
                     self.listener.failed(row, server, error)
                     if failure is None or not self.failures_as_rows:
                         self.in_flight.ended("failed")

@@ -14,12 +14,20 @@ class RowError(ConfigError, ValueError):
     """An input line is no usable task; the message names file and line."""
 
 
+class PlanError(RowError):
+    """The plan of a result set is damaged."""
+
+
 class RoutingError(ConfigError, ValueError):
     """Rows can't be matched with the servers that should run them."""
 
 
 class OutputError(RolloutError):
     """Results can't be written where they should go."""
+
+
+class LostResultsError(OutputError):
+    """Somebody deleted, replaced or cut a result file while it was written: more was measured than is on file."""
 
 
 class ResumeRefusedError(RolloutError):

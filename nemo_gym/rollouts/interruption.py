@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import signal
@@ -18,8 +19,9 @@ from typing import Any, TypeAlias, TypeVar
 from nemo_gym.config.secrets import MASK, hide_secrets_in_overrides
 from nemo_gym.rollouts.errors import ServersLostError, StoppedError, TerminatedError
 from nemo_gym.rollouts.journal import DRAINED, last_state
+from nemo_gym.rollouts.long_stages import is_in_long_stage
 from nemo_gym.rollouts.outputs import ResultSet
-from nemo_gym.rollouts.watching import Watch, loss_during
+from nemo_gym.rollouts.watching import Watch, loss_during, watch_collection
 from nemo_gym.serve.garbage import relax_collection
 
 T = TypeVar("T")
@@ -29,6 +31,8 @@ _ECHO_SECONDS = 2.0
 _SECRET_FLAG = "--model-api-key"
 _BY_NAME = "env:"
 _STAND_IN = "env:POLICY_API_KEY"
+_STAND_IN_NAME = re.compile(r"(?:env:|\$\{oc\.env:)(\w+)")
+_NO_SERVE = "--no-serve"
 _REFERENCE = re.compile(r"\$\{oc\.env:\w+\}")
 _RESUME_TOKENS = (
     "--resume",
@@ -50,20 +54,23 @@ def run_until_signal(
     once. `argv` are the arguments of this run of `gym`.
     """
     received: list[signal.Signals] = []
+    before = _look_of(results)
     try:
         relax_collection()
         collected = asyncio.run(_cancelled_by_signals(collection, received, results, watch))
     except _Loss as loss:
-        raise ServersLostError(f"{loss}\n{_farewell(results, argv)}") from None
+        raise ServersLostError(f"{loss}\n{_farewell(results, argv, before, first=_lost_servers(argv))}") from None
     except asyncio.CancelledError:
         if not received:
             raise
         ended = StoppedError if received[0] is signal.SIGINT else TerminatedError
-        raise ended(_farewell(results, argv)) from None
+        unscored = last_state(results.journal) == "done" and not results.aggregate_metrics.exists()
+        told = "Stopped before the metrics were computed" if unscored else "Stopped"
+        raise ended(_farewell(results, argv, before, what=told)) from None
     finally:
         collection.close()  # a signal may have come before it began
     if last_state(results.journal) == DRAINED:
-        raise TerminatedError(_farewell(results, argv))
+        raise TerminatedError(_farewell(results, argv, before))
     return collected
 
 
@@ -74,6 +81,7 @@ class _Loss(Exception):
 async def _cancelled_by_signals(
     collection: Coroutine[Any, Any, T], received: list[signal.Signals], results: ResultSet, watch: Watch | None
 ) -> T:
+    watch_collection(watch)
     task = asyncio.ensure_future(collection)
     with _handled(received, task):
         loss = None if watch is None else await loss_during(task, watch)
@@ -101,20 +109,22 @@ def _handled(received: list[signal.Signals], task: asyncio.Future[Any]) -> Itera
 
     def restore(wrapped: Callable[[Handler], Handler] = lambda handler: handler) -> None:
         for number, handler in before.items():
-            if loop.remove_signal_handler(number):
-                signal.signal(number, wrapped(handler or signal.SIG_DFL))
+            signal.signal(number, wrapped(handler or signal.SIG_DFL))
 
-    def stop(number: signal.Signals) -> None:
-        received.append(number)
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(signal.Signals(number))
         restore(partial(_later, since=time.monotonic()))
-        task.cancel()
+        if is_in_long_stage():
+            raise asyncio.CancelledError
+        loop.call_soon_threadsafe(task.cancel)
 
     for number in before:
-        loop.add_signal_handler(number, stop, number)
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        restore()
+        if not received:
+            restore()
 
 
 def _stop_signals() -> list[signal.Signals]:
@@ -134,13 +144,53 @@ def _later(handler: Handler, since: float) -> Handler:
     return handle
 
 
-def _farewell(results: ResultSet, argv: Sequence[str]) -> str:
-    saved = _lines(results.output)
-    planned = _lines(results.materialized)
-    return (
-        f"Stopped: {saved} of {planned} rollouts are saved in {results.output}. Go on with:\n"
-        f"{resume_command(argv, results.output)}"
+def _look_of(results: ResultSet) -> list[tuple[int, ...] | None]:
+    """What changes when a run begins to write."""
+    stats = (path.stat() if path.exists() else None for path in (results.output, results.journal))
+    return [stat and (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+
+def _farewell(
+    results: ResultSet,
+    argv: Sequence[str],
+    before_it: list[tuple[int, ...] | None],
+    *,
+    what: str = "Stopped",
+    first: str = "",
+) -> str:
+    """What is saved and how to go on; `first` is what has to be done before that, in words.
+
+    `before_it` is how the files looked when the run began.
+    """
+    is_earlier = before_it == _look_of(results) and not _resumes(argv)
+    unset = [name for name in _stand_ins(argv) if name not in os.environ]
+    keys = f"set {', '.join(unset)} to the key, which is not repeated here" if unset else ""
+    before = ", ".join(filter(None, (first, keys)))
+    go_on = "begin again" if is_earlier and results.has_results else "go on"
+    then = f"{before}, then {go_on} with:" if before else f"{go_on} with:"
+    then = then[:1].upper() + then[1:]
+    if is_earlier and results.has_results:
+        command = shlex.join(["gym", *_without_secrets(argv)])
+        return f"Stopped before any rollout was run: {results.output} is as it was. {then}\n{command}"
+    saved = (
+        "no rollout is" if is_earlier else f"{_lines(results.output)} of {_lines(results.materialized)} rollouts are"
     )
+    return f"{what}: {saved} saved in {results.output}. {then}\n{resume_command(argv, results.output)}"
+
+
+def _resumes(argv: Sequence[str]) -> bool:
+    return any(token in _RESUME_TOKENS for token in argv)
+
+
+def _lost_servers(argv: Sequence[str]) -> str:
+    """Servers that somebody else started have to be started by somebody; a run starts its own itself."""
+    return "start the servers again" if _NO_SERVE in argv else ""
+
+
+def _stand_ins(argv: Sequence[str]) -> list[str]:
+    """The environment variables that the command which goes on reads in place of secrets that were typed."""
+    replaced = (shown for token, shown in zip(argv, _without_secrets(argv), strict=True) if shown != token)
+    return list(dict.fromkeys(name for shown in replaced for name in _STAND_IN_NAME.findall(shown)))
 
 
 def resume_command(argv: Sequence[str], output: Path) -> str:
@@ -148,7 +198,7 @@ def resume_command(argv: Sequence[str], output: Path) -> str:
     tokens = [token for token in _without_secrets(argv) if token not in _OVERWRITE_TOKENS]
     if not any(token.startswith(_OUTPUT_MARKS) for token in tokens):
         tokens += ["--output", str(output)]
-    if not any(token in _RESUME_TOKENS for token in tokens):
+    if not _resumes(tokens):
         tokens.append("--resume")
     return shlex.join(["gym", *tokens])
 

@@ -3,8 +3,9 @@
 `<output>.journal` holds JSON lines. An `attempt` is written before a rollout is dispatched, a `done` when its outcome
 is on file, a `retry` for every failure that was tried again in place. A `done` entry carries what a reader needs to
 list and find records without opening them: `offset` is where the record begins, in the main file when the rollout was
-measured, in the failures file when it failed; `length` and `hash` say what is there. A record whose `done` is missing
-was written just before its process died: whoever resumes adds the entry. Nothing but the collector writes here.
+measured, in the failures file when it failed; `length`, `hash` and `crc` (CRC-32 of the line with its end, quick to
+check) say what is there. A record whose `done` is missing was written just before its process died: whoever resumes
+adds the entry. Nothing but the collector writes here.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
+from zlib import crc32
 
 import orjson
 
 from nemo_gym.rollouts.coverage import Retried
-from nemo_gym.rollouts.errors import OutputError
+from nemo_gym.rollouts.errors import LostResultsError, OutputError
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 
 FORMAT = 1
@@ -32,7 +34,7 @@ DRAINED = "drained"
 
 _RUN, _END = b'{"kind":"run"', b'{"kind":"end"'
 _TAIL_BYTES = 1 << 16
-_ALWAYS_NOTED = ("task", "repeat", "attempt", "outcome", "failure_class", "reward", "seconds")
+_READ_BYTES = 1 << 16
 
 Outcome: TypeAlias = Literal["measured", "failed", "dropped", "drained"]
 
@@ -54,9 +56,21 @@ class Completion:
 
     def entry(self) -> dict[str, Any]:
         """Its fields in the journal: the last three only where they say something."""
-        always = {name: getattr(self, name) for name in _ALWAYS_NOTED}
-        extra = {"boundary": self.boundary, "retries": self.retries}
-        return always | {name: value for name, value in extra.items() if value} | dict(self.index)
+        entry: dict[str, Any] = {
+            "task": self.task,
+            "repeat": self.repeat,
+            "attempt": self.attempt,
+            "outcome": self.outcome,
+            "failure_class": self.failure_class,
+            "reward": self.reward,
+            "seconds": self.seconds,
+        }
+        if self.boundary:
+            entry["boundary"] = self.boundary
+        if self.retries:
+            entry["retries"] = self.retries
+        entry.update(self.index)
+        return entry
 
 
 class AppendFile:
@@ -103,7 +117,7 @@ class AppendFile:
         is_ours = there is not None and (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
         if not is_ours or mine.st_size < expected:
             what = "cut short" if is_ours else "deleted" if there is None else "replaced"
-            raise OutputError(
+            raise LostResultsError(
                 f"{self.path} was {what} by somebody else while it was written, so the run is ended: put back what is "
                 "missing, then run the same command with --resume."
             )
@@ -213,7 +227,7 @@ class Books:
 
     def _raise_what_broke(self) -> None:
         if self._broken is not None:
-            raise OutputError(str(self._broken))
+            raise type(self._broken)(str(self._broken))
 
 
 def _now() -> float:
@@ -222,8 +236,10 @@ def _now() -> float:
 
 def done_entry(completion: Completion, line: bytes, offset: int) -> dict[str, Any]:
     """The entry of an outcome whose record is on file."""
-    digest = blake2b(line, digest_size=8).hexdigest()
-    return {"kind": "done", **completion.entry(), "offset": offset, "length": len(line) + 1, "hash": digest}
+    entry = {"kind": "done", **completion.entry(), "offset": offset, "length": len(line) + 1}
+    entry["hash"] = blake2b(line, digest_size=8).hexdigest()
+    entry["crc"] = crc32(b"\n", crc32(line))
+    return entry
 
 
 def read_journal(path: Path, damaged: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
@@ -231,27 +247,50 @@ def read_journal(path: Path, damaged: Callable[[int], None] | None = None) -> It
 
     `damaged` is told the number of each of them.
     """
-    with suppress(FileNotFoundError), path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                entry = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                entry = None
-            if isinstance(entry, dict):
-                yield entry
-            elif damaged is not None and line.strip():
-                damaged(number)
+    first = 1
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        while lines := file.readlines(_READ_BYTES):
+            yield from _entries(lines, first, damaged)
+            first += len(lines)
+
+
+def _entries(lines: list[bytes], first: int, damaged: Callable[[int], None] | None) -> Iterator[dict[str, Any]]:
+    try:
+        entries = orjson.loads(b"[" + b",".join(lines) + b"]")
+    except orjson.JSONDecodeError:
+        entries = []
+    if len(entries) == len(lines) and set(map(type, entries)) == {dict}:
+        yield from entries
+        return
+    for number, line in enumerate(lines, start=first):
+        try:
+            entry = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            entry = None
+        if isinstance(entry, dict):
+            yield entry
+        elif damaged is not None and line.strip():
+            damaged(number)
 
 
 def run_entries(path: Path) -> list[dict[str, Any]]:
     """The entries that begin runs, in order; the others aren't looked at."""
     found: list[dict[str, Any]] = []
-    with suppress(FileNotFoundError), path.open("rb") as lines:
-        for line in lines:
-            if line.startswith(_RUN):
-                with suppress(orjson.JSONDecodeError):
-                    found.append(orjson.loads(line))
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line in _lines_of_runs(file):
+            with suppress(orjson.JSONDecodeError):
+                found.append(orjson.loads(line))
     return found
+
+
+def _lines_of_runs(file: BinaryIO) -> Iterator[bytes]:
+    while lines := file.read(_READ_BYTES):
+        lines = b"\n" + lines + file.readline()
+        begin = lines.find(b"\n" + _RUN)
+        while begin >= 0:
+            end = lines.find(b"\n", begin + 1)
+            yield lines[begin + 1 : end if end >= 0 else None]
+            begin = lines.find(b"\n" + _RUN, begin + 1)
 
 
 def last_state(path: Path) -> str | None:
@@ -285,30 +324,44 @@ class History:
         self.resumed_anyway: list[str] = []
         self.retried = Retried()
 
-    def add(self, entry: Mapping[str, Any]) -> None:
-        kind = entry.get("kind")
-        if kind == "run":
-            self.resumed_anyway += map(str, entry.get("resumed_anyway") or ())
-            return
-        key = entry.get("task"), entry.get("repeat")
-        if type(key[0]) is not int or type(key[1]) is not int:
-            return
-        if kind == "attempt":
-            self.unfinished[key] = self.unfinished.get(key, 0) + 1  # type: ignore[index, arg-type]
-            if self.retries:
-                self.retries.pop(key, None)  # type: ignore[arg-type]
-        elif kind == "done":
-            self.unfinished.pop(key, None)  # type: ignore[arg-type]
-            if self.retries:
-                self.retries.pop(key, None)  # type: ignore[arg-type]
-            self._end(key, entry)  # type: ignore[arg-type]
-        elif kind == "retry":
-            self.retries[key] = int(entry.get("retry") or 0)  # type: ignore[index]
+    @property
+    def cut_off(self) -> int:
+        """Rollouts that were sent and have no outcome at all."""
+        return sum(key not in self.measured and key not in self.failures for key in self.unfinished)
 
-    def _end(self, key: RolloutKey, entry: Mapping[str, Any]) -> None:
-        outcome = entry.get("outcome")
+    def add(self, entry: Mapping[str, Any]) -> None:
+        kind, task, repeat = entry.get("kind"), entry.get("task"), entry.get("repeat")
+        if type(task) is not int or type(repeat) is not int:
+            if kind == "run":
+                told = entry.get("resumed_anyway")
+                self.resumed_anyway += map(str, told if isinstance(told, list) else ())
+            return
+        key = task, repeat
+        if kind == "attempt":
+            self.unfinished[key] = self.unfinished.get(key, 0) + 1
+            if self.retries:
+                self.retries.pop(key, None)
+        elif kind == "done":
+            outcome = entry.get("outcome")
+            if outcome != "dropped":  # that leaves nothing on file
+                self.unfinished.pop(key, None)
+            if self.retries:
+                self.retries.pop(key, None)
+            self._end(key, outcome, entry)
+        elif kind == "retry":
+            self.retries[key] = _count(entry.get("retry"))
+
+    def _end(self, key: RolloutKey, outcome: object, entry: Mapping[str, Any]) -> None:
         if outcome == "measured":
             if self.measured.add(key):
-                self.retried.add(entry.get("reward"), tries=1 + entry.get("attempt", 0) + entry.get("retries", 0))
+                reward = entry.get("reward")
+                is_known = type(reward) is float or type(reward) is int
+                tries = 1 + _count(entry.get("attempt", 0)) + _count(entry.get("retries", 0))
+                self.retried.add(reward if is_known else None, tries=tries)
         elif outcome == "failed":
             self.failures[key] = self.failures.get(key, 0) + 1
+
+
+def _count(value: object) -> int:
+    """A number of tries as somebody may have left it."""
+    return value if type(value) is int else 0

@@ -16,6 +16,8 @@ NG_FAILURE_CAUSE_KEY = "_ng_failure_cause"
 NG_FAILURE_STAGE_KEY = "_ng_failure_stage"
 NG_FAILURE_PARTIAL_RESPONSE_KEY = "_ng_failure_partial_response"
 NG_FAILURE_PREFIX = "_ng_failure_"
+NG_SHARD_KEY = "_ng_shard"
+"""In merged records whose task was numbered anew: the result file it comes from, and its number there."""
 NG_MIGRATED_INVALID_JUDGE_KEY = "_ng_migrated_invalid_judge_response"
 
 NG_TRAJECTORY_KEY = "ng_trajectory"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nemo_gym.rollouts.sources import RowFile
 
 DEFAULT_AGENT_KEY = "_default"
+_TRY_AGAIN = "Run again with --resume to try them again."
 _OTHER_KEYS = ("upload_rollouts_to_wandb", "h", "help")
 
 RoutingMode: TypeAlias = Literal["agent", "legacy", "taskset"]
@@ -98,12 +99,17 @@ class SharedRolloutCollectionConfig(_FromGlobalConfig, UploadRolloutsConfigMixin
     def result_set(self) -> ResultSet:
         return ResultSet(Path(self.output_jsonl_fpath))
 
-    def check_completion(self, *, expected: int, results: int) -> None:
-        """Raise IncompleteRunError when `require_complete` is set and fewer than `expected` rollouts were measured."""
+    def check_completion(
+        self, *, expected: int, results: int, next_step: Callable[[], str] = lambda: _TRY_AGAIN
+    ) -> None:
+        """Raise IncompleteRunError when `require_complete` is set and fewer than `expected` rollouts were measured.
+
+        `next_step` gives the sentence that says what can be done about it.
+        """
         if self.require_complete and results < expected:
             raise IncompleteRunError(
                 f"EVAL FAILED: {results}/{expected} samples completed. The failed ones are listed in "
-                f"{self.result_set.failures}; run again with --resume to try them again."
+                f"{self.result_set.failures}. {next_step()}"
             )
 
 

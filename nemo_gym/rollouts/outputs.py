@@ -18,6 +18,8 @@ _DERIVED = (
     "_materialized_inputs.jsonl",
     "_aggregate_metrics.json",
     "_coverage.json",
+    "_quality_summary.json",
+    "_rollout_verdicts.jsonl",
     "_reward_profiling.jsonl",
     "_agent_metrics.json",
     "_repeat_level_metrics.json",
@@ -62,7 +64,13 @@ class ResultSet:
     @property
     def members(self) -> tuple[Path, ...]:
         """Every file that may belong to the set, the main one first."""
-        return (self.output, self.journal, *(self._beside(suffix) for suffix in _DERIVED))
+        damaged = (self.damaged_lines_of(path) for path in (self.output, self.failures))
+        return (self.output, self.journal, *damaged, *(self._beside(suffix) for suffix in _DERIVED))
+
+    @staticmethod
+    def damaged_lines_of(path: Path) -> Path:
+        """Where the lines of a file are kept that could not be read."""
+        return path.with_name(f"{path.name}.damaged")
 
     @property
     def has_results(self) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TextIO
 
 from tqdm import tqdm
 
 _SECONDS_BETWEEN_LINES_OF_A_LOG = 30.0
+_SECONDS_BETWEEN_REDRAWINGS = 1.0
 
 
 class NoticeLimit:
@@ -69,7 +73,25 @@ class CollectionProgress:
     def show(self, ending: Callable[[], str]) -> None:
         """Have the line end with what this returns, as long as rollouts are left."""
         self._ending = ending
-        self._bar.set_postfix_str(self._postfix(self._bar.n))
+        if text := self._postfix(self._bar.n):
+            self._bar.set_postfix_str(text)
+
+    @asynccontextmanager
+    async def kept_fresh(self, pause: Callable[[float], Awaitable[object]] = asyncio.sleep) -> AsyncIterator[None]:
+        """Inside, the line tells how things stand though no rollout has ended yet."""
+        redrawing = asyncio.create_task(self._redraw(pause))
+        try:
+            yield
+        finally:
+            redrawing.cancel()
+            await asyncio.gather(redrawing, return_exceptions=True)
+
+    async def _redraw(self, pause: Callable[[float], Awaitable[object]]) -> None:
+        seconds = _SECONDS_BETWEEN_REDRAWINGS if self._is_terminal else _SECONDS_BETWEEN_LINES_OF_A_LOG
+        while True:
+            await pause(seconds)
+            if time.time() - getattr(self._bar, "last_print_t", 0.0) >= self._bar.mininterval:
+                self._bar.set_postfix_str(self._postfix(self._bar.n))
 
     def advanced(self) -> None:
         self._bar.set_postfix_str(self._postfix(self._bar.n + 1), refresh=False)

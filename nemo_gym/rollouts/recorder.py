@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME, TASK_INDEX_KEY_NAME
 from nemo_gym.rollouts.coverage import BoundaryOf, Tally
@@ -73,12 +72,23 @@ class Recorder:
         self._show(completion, result)
 
     def _completion(self, completed: CompletedRollout) -> Completion:
-        completion = _completion(completed)
-        retries = self._tries_again.pop((completion.task, completion.repeat), 0)
-        if completion.outcome not in ("measured", "failed"):
-            return replace(completion, retries=retries)
-        boundary = None if completion.outcome == "measured" else self._boundary_of(completed.result)
-        return replace(completion, retries=retries, boundary=boundary, index=index_fields(completed.result))
+        result = completed.result
+        task, repeat, attempt = _indices(completed.row)
+        failure_class = failure_class_of(result)
+        outcome = _outcome(result, failure_class)
+        milliseconds = completed.rollout_latency_ms
+        return Completion(
+            task,
+            repeat,
+            attempt,
+            outcome,
+            failure_class,
+            reward_of(result),
+            None if milliseconds is None else round(milliseconds / 1000, 4),
+            boundary=self._boundary_of(result) if outcome == "failed" else None,
+            retries=self._tries_again.pop((task, repeat), 0),
+            index=index_fields(result) if outcome in ("measured", "failed") else {},
+        )
 
     def _is_repeated(self, completion: Completion) -> bool:
         """Whether the rollout is measured already; then its second result is only noted."""
@@ -106,7 +116,10 @@ class Recorder:
         self._progress.show(what)
 
     def dispatched(self, row: Row) -> None:
-        self._books.attempt(*_indices(row))
+        task, repeat, attempt = _indices(row)
+        self._books.attempt(task, repeat, attempt)
+        if task is not None and repeat is not None:
+            self._tally.start((task, repeat))
 
     def retried(self, row: Row, number: int, delay: float, failure: Result) -> None:
         task, repeat, _ = _indices(row)
@@ -138,24 +151,10 @@ class Recorder:
         self._progress.advanced()
 
 
-def _completion(completed: CompletedRollout) -> Completion:
-    result = completed.result
-    task, repeat, attempt = _indices(completed.row)
-    failure_class = failure_class_of(result)
-    milliseconds = completed.rollout_latency_ms
-    completion = Completion(
-        task,
-        repeat,
-        attempt,
-        outcome="measured" if failure_class is None else "failed",
-        failure_class=failure_class,
-        reward=reward_of(result),
-        seconds=None if milliseconds is None else round(milliseconds / 1000, 4),
-    )
-    if not result.get(NG_NO_PERSIST_KEY):
-        return completion
-    outcome: Outcome = "drained" if result.get(NG_DISPATCH_DRAINED_KEY) else "dropped"
-    return replace(completion, outcome=outcome)
+def _outcome(result: Result, failure_class: str | None) -> Outcome:
+    if result.get(NG_NO_PERSIST_KEY):
+        return "drained" if result.get(NG_DISPATCH_DRAINED_KEY) else "dropped"
+    return "measured" if failure_class is None else "failed"
 
 
 def _key(completion: Completion) -> tuple[int, int] | None:

@@ -35,6 +35,7 @@ from nemo_gym.rollouts.keys import (
     TASK_INPUT_KEY,
 )
 
+_INDEX_LIMIT = 1 << 63
 _TASK_ID_FIELDS = (TASK_ID_KEY, "problem_id", "instance_id")
 _ALWAYS_COPIED = (TASK_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME)
 _COPIED_WHEN_PRESENT = (
@@ -48,15 +49,17 @@ _RESERVED_RESULT_KEYS = frozenset({NG_TRAJECTORY_KEY, NG_MODEL_CALL_CAPTURE_KEY,
 
 
 def index_in(fields: Mapping[str, Any], key: str) -> int | None:
-    """The integer under an index key, None when there is none."""
+    """The integer of at most 64 bits under an index key, None when there is none."""
     value = fields.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, int) and not isinstance(value, bool) and -_INDEX_LIMIT <= value < _INDEX_LIMIT:
+        return value
+    return None
 
 
 def key_of(fields: Mapping[str, Any]) -> tuple[int, int] | None:
     """(task, repeat) of a row or record, None when it lacks one."""
     task, repeat = fields.get(TASK_INDEX_KEY_NAME), fields.get(ROLLOUT_INDEX_KEY_NAME)
-    if type(task) is int and type(repeat) is int:
+    if type(task) is int and type(repeat) is int and 0 <= task < _INDEX_LIMIT and 0 <= repeat < _INDEX_LIMIT:
         return task, repeat
     task, repeat = index_in(fields, TASK_INDEX_KEY_NAME), index_in(fields, ROLLOUT_INDEX_KEY_NAME)
     return None if task is None or repeat is None else (task, repeat)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME
 from nemo_gym.config.notices import notify, warn
-from nemo_gym.rollouts.coverage import BoundaryOf, Failure, Tally
-from nemo_gym.rollouts.errors import ResumeRefusedError
+from nemo_gym.rollouts.coverage import BoundaryOf, Coverage, Failure, Tally
+from nemo_gym.rollouts.damage import set_damaged_aside
+from nemo_gym.rollouts.errors import PlanError, ResumeRefusedError, RowError
 from nemo_gym.rollouts.failures import failure_class_of, is_terminal_failure, rule_for
 from nemo_gym.rollouts.identity import Identity, differences, listed
 from nemo_gym.rollouts.indexing import index_fields
@@ -23,6 +25,7 @@ from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import index_in, key_of, observed_elapsed, reward_of
 from nemo_gym.rollouts.rows import Row, loads_jsonl_line, object_at, objects_at
 from nemo_gym.rollouts.tail import repair_tail
+from nemo_gym.rollouts.tiling import Tiling
 
 MAX_ROLLOUT_ATTEMPTS_ENV = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 DEFAULT_MAX_ROLLOUT_ATTEMPTS = 3
@@ -61,6 +64,8 @@ class ResumeState:
     history: History = field(default_factory=History)
     unnoted: list[tuple[Path, int]] = field(default_factory=list)
     """Records that the journal doesn't know: their file, and where they begin in it."""
+    is_rewritten: bool = False
+    """Whether records lie elsewhere in their file now than the journal says."""
 
     def tally(self) -> Tally:
         """The books as they stand."""
@@ -68,6 +73,8 @@ class ResumeState:
         tally.measured, tally.retried = self.measured, self.history.retried
         for key, found in self.failed.items():
             tally.fail(key, found.failure)
+        for key in self.unknown:
+            tally.start(key)
         return tally
 
     def is_left(self, key: RolloutKey | None) -> bool:
@@ -79,11 +86,31 @@ class ResumeState:
             failed and (failed.is_terminal or failed.attempts >= self.max_attempts)
         )
 
-    def summary(self) -> str:
-        """One line about what was found and what will be done."""
+    def _unmeasured(self) -> tuple[dict[RolloutKey, FailedRollout], int, int]:
+        """Failed rollouts without a measurement; how many not to be retried, and how many out of attempts."""
         unmeasured = {key: found for key, found in self.failed.items() if key not in self.measured}
         terminal = sum(found.is_terminal for found in unmeasured.values())
         spent = sum(not found.is_terminal and found.attempts >= self.max_attempts for found in unmeasured.values())
+        return unmeasured, terminal, spent
+
+    def next_step(self) -> str:
+        """What can be done about the rollouts that aren't measured, in a sentence or two."""
+        _, terminal, spent = self._unmeasured()
+        more = f"{MAX_ROLLOUT_ATTEMPTS_ENV}={self.max_attempts + DEFAULT_MAX_ROLLOUT_ATTEMPTS}"
+        if self.left:
+            rest = [f"{spent} have had their {self.max_attempts} attempts (more by {more})"] if spent else []
+            rest += [f"{terminal} failed for good"] if terminal else []
+            return "Run again with --resume to try them again" + (f"; but {', '.join(rest)}." if rest else ".")
+        if spent:
+            return f"{spent} of them have had their {self.max_attempts} attempts: {more} and --resume give them more."
+        return (
+            "They failed for good, so --resume would not try them again: mend what their records name, then begin "
+            "anew without --resume."
+        )
+
+    def summary(self) -> str:
+        """One line about what was found and what will be done."""
+        unmeasured, terminal, spent = self._unmeasured()
         attempts = sum(found.attempts for found in unmeasured.values())
         unknown = sum(key not in self.measured for key in self.unknown)
         return (
@@ -114,16 +141,93 @@ def missing_for_resume(results: ResultSet) -> list[Path]:
 
 
 def read_state(results: ResultSet, options: ResumeOptions, boundary_of: BoundaryOf | None = None) -> ResumeState:
-    """Repair torn last lines, saying so, and read what the set holds.
+    """Repair torn last lines, set damaged ones aside, saying so, and read what the set holds.
 
-    Raises RowError for a line in the middle of a file of records or of the plan that can't be read. The journal is
-    only told about: the records are what counts.
+    Raises PlanError for a line of the plan that can't be read. Of the journal such lines are only told about: the
+    records are what counts.
     """
     for path in (results.output, results.failures, results.journal):
         if path.exists() and (dropped := repair_tail(path)):
             warn(f"Dropped a truncated final line ({dropped} bytes) of {path}.")
-    history = _history(results)
+    try:
+        return _read_state(results, options, boundary_of)
+    except PlanError:
+        raise
+    except RowError:
+        if not set_damaged_aside(results):
+            raise
+    return replace(_read_state(results, options, boundary_of), is_rewritten=True)
+
+
+def _read_state(results: ResultSet, options: ResumeOptions, boundary_of: BoundaryOf | None) -> ResumeState:
+    history, is_tiled = _history(results)
     state = ResumeState(max_attempts=get_max_rollout_attempts(), unknown=history.unfinished, history=history)
+    if is_tiled:
+        state.measured = history.measured
+    else:
+        _read_records(results, state)
+    _read_failures(results, state, options, boundary_of)
+    seen, measured = RolloutKeys(), state.measured
+    for offset, key in _planned(results):
+        if seen.add(key):
+            state.planned += 1
+            if key not in measured and state.is_left(key):
+                state.left.append(offset)
+                if key in history.measured:
+                    state.unknown.setdefault(key, 0)  # its record was taken away
+    return state
+
+
+def _planned(results: ResultSet) -> Iterator[tuple[int, RolloutKey]]:
+    """Where the rows of the plan begin, and their rollouts. Raises PlanError naming what can be done about it."""
+    end = 0
+    try:
+        for end, row in objects_at(results.materialized):
+            if (key := key_of(row)) is None:
+                raise RowError(f"{results.materialized}: the row at byte {end} names no task or no repeat.")
+            yield end, key
+    except RowError as error:
+        raise PlanError(
+            f"{error} It is a row of the plan of {results.output}: put it back; or run without --resume, which begins "
+            "anew and moves these results aside."
+        ) from None
+
+
+def on_file(results: ResultSet, live: Coverage, boundary_of: BoundaryOf) -> Coverage:
+    """The books of a set as its files have them, where a run knows more than they; unreadable lines don't count."""
+    tally = Tally(live.asked)
+    for path, outcome in ((results.failures, "failed"), (results.output, "measured")):
+        for record in _readable(path):
+            key = key_of(record)
+            if key is not None and outcome == "measured":
+                tally.measure(key)
+            elif key is not None:
+                tally.fail(key, (boundary_of(record), failure_class_of(record) or "unknown"))
+    return replace(tally.coverage(), not_started=live.not_started)
+
+
+def _readable(path: Path) -> Iterator[Row]:
+    with suppress(OSError), path.open("rb") as lines:
+        for line in lines:
+            with suppress(RowError):
+                yield loads_jsonl_line(line, path, 0)
+
+
+def _history(results: ResultSet) -> tuple[History, bool]:
+    """What the journal says, and whether the records on file are exactly those it knows."""
+    history, tiling = History(), Tiling(results.output)
+    damaged: list[int] = []
+    for entry in read_journal(results.journal, damaged.append):
+        history.add(entry)
+        if entry.get("outcome") == "measured" and entry.get("kind") == "done":
+            tiling.follow(entry)
+    if damaged:
+        warn(f"{results.journal} has lines that can't be read (the first is line {damaged[0]}): they are skipped.")
+    return history, tiling.close()
+
+
+def _read_records(results: ResultSet, state: ResumeState) -> None:
+    history = state.history
     for offset, record in objects_at(results.output):
         if (key := key_of(record)) is not None:
             state.measured.add(key)
@@ -131,25 +235,6 @@ def read_state(results: ResultSet, options: ResumeOptions, boundary_of: Boundary
                 state.unnoted.append((results.output, offset))
                 tries = 1 + (index_in(record, ATTEMPT_INDEX_KEY_NAME) or 0) + history.retries.get(key, 0)
                 history.retried.add(reward_of(record), tries=tries)
-    _read_failures(results, state, options, boundary_of)
-    seen = RolloutKeys()
-    for offset, row in objects_at(results.materialized):
-        key = key_of(row)
-        if key is None or seen.add(key):
-            state.planned += 1
-            if state.is_left(key):
-                state.left.append(offset)
-    return state
-
-
-def _history(results: ResultSet) -> History:
-    history = History()
-    damaged: list[int] = []
-    for entry in read_journal(results.journal, damaged.append):
-        history.add(entry)
-    if damaged:
-        warn(f"{results.journal} has lines that can't be read (the first is line {damaged[0]}): they are skipped.")
-    return history
 
 
 def _read_failures(
@@ -234,8 +319,14 @@ def check_identity(results: ResultSet, identity: Identity, *, anyway: bool = Fal
 
 def earlier_identity(results: ResultSet) -> Identity | None:
     """What the last run of a set was a run of; None where nothing says so."""
-    entries = [entry for entry in run_entries(results.journal) if entry.get("identity")]
+    entries = [entry for entry in run_entries(results.journal) if isinstance(entry.get("identity"), Mapping)]
     return Identity.of_entry(entries[-1]["identity"]) if entries else None
+
+
+def plan_digest(results: ResultSet) -> str | None:
+    """The digest of the plan of a set as its first run wrote it; None where nothing says so."""
+    found = (entry.get("plan") for entry in run_entries(results.journal))
+    return next((digest for digest in found if isinstance(digest, str)), None)
 
 
 def _note_failure(found: FailedRollout, record: Mapping[str, Any], options: ResumeOptions) -> None:

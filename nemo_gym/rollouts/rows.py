@@ -76,9 +76,9 @@ def objects_at(path: Path, end: int | None = None) -> Iterator[tuple[int, Row]]:
             offset += len(line)
 
 
-def objects(path: Path) -> Iterator[Row]:
+def objects(path: Path, end: int | None = None) -> Iterator[Row]:
     """The same without offsets."""
-    return (row for _, row in objects_at(path))
+    return (row for _, row in objects_at(path, end))
 
 
 def object_at(file: BinaryIO, offset: int, path: Path) -> Row:

@@ -19,11 +19,12 @@ from nemo_gym.config.keys import (
 from nemo_gym.config.notices import warn
 from nemo_gym.rollouts.coverage import BoundaryOf, Coverage, Failure
 from nemo_gym.rollouts.failures import failure_class_of, rule_for
-from nemo_gym.rollouts.keys import MASK_SAMPLE_KEY, NG_ENVIRONMENT_SERVER_KEY, NG_FAILURE_PREFIX
+from nemo_gym.rollouts.keys import MASK_SAMPLE_KEY, NG_ENVIRONMENT_SERVER_KEY, NG_FAILURE_PREFIX, NG_SHARD_KEY
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import key_of
-from nemo_gym.rollouts.rows import Row, object_at, objects, objects_at
+from nemo_gym.rollouts.rows import Row, object_at, objects_at
+from nemo_gym.rollouts.shard_tasks import TaskNumbering
 from nemo_gym.rollouts.tail import end_of_whole_lines
 
 GroupOf = Callable[[Mapping[str, Any]], str | None]
@@ -72,7 +73,7 @@ class ScoredRecords:
     """Iterates the records of one or several result sets in (task, repeat) order, reading each when it is due.
 
     `group_of` gives the server whose metrics a record belongs to, `boundary_of` where a failure happened. A torn last
-    line is left out, with a warning.
+    line is left out, with a warning. `numbering` gives tasks other numbers than their sets do.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class ScoredRecords:
         zeros: ZeroOptions,
         group_of: GroupOf,
         boundary_of: BoundaryOf | None = None,
+        numbering: TaskNumbering | None = None,
     ) -> None:
+        self._numbering = TaskNumbering() if numbering is None else numbering
         self._group_of = group_of
         self._boundary_of = boundary_of or (lambda record: rule_for(failure_class_of(record) or "").boundary)
         self._paths = [results.output for results in sets]
@@ -90,16 +93,22 @@ class ScoredRecords:
         self._unkeyed: list[tuple[int, int]] = []
         self._added: list[Row] = []
         self.coverage = ScoreCoverage()
-        self.books = Coverage()
+        self.books_of_sets: list[Coverage] = []
         self.duplicates = Duplicates(sets)
         names: dict[str | None, set[str]] = {}
         for index, results in enumerate(sets):
-            before = self.coverage.measured
+            expected, before = self.coverage.expected, self.coverage.measured
             measured = self._index(index, results.output, names if zeros.failure_classes or zeros.missing else None)
-            self._add_unmeasured(results, measured, zeros, before)
+            failures = self._add_unmeasured(index, results, measured, zeros, before)
+            asked = self.coverage.expected - expected
+            self.books_of_sets.append(Coverage(asked, self.coverage.measured - before, failures))
         self._lend_dataset_fields(sets, names)
         self.coverage.imputed = len(self._added)
-        self.books.asked, self.books.measured = self.coverage.expected, self.coverage.measured
+
+    @property
+    def books(self) -> Coverage:
+        """What became of the rollouts of all sets."""
+        return sum(self.books_of_sets, Coverage())
 
     @property
     def without_indices(self) -> int:
@@ -116,14 +125,14 @@ class ScoredRecords:
                 if file < 0:
                     yield self._added[offset]
                     continue
-                yield object_at(files[file], offset, self._paths[file])
+                yield self._numbering.applied(file, object_at(files[file], offset, self._paths[file]))
         finally:
             for opened in files:
                 opened.close()
 
     def _index(self, file: int, path: Path, names: dict[str | None, set[str]] | None) -> RolloutKeys:
         measured = RolloutKeys()
-        for offset, record in objects_at(path, self._ends[path]):
+        for offset, record in self._read(file, path):
             key = key_of(record)
             if names is not None:
                 names.setdefault(self._group_of(record), set()).update(record)
@@ -140,38 +149,49 @@ class ScoredRecords:
                 self.duplicates.note_within(key, file)
         return measured
 
+    def _read(self, file: int, path: Path) -> Iterator[tuple[int, Row]]:
+        lines = objects_at(path, self._ends.get(path))
+        if file not in self._numbering.numbers:
+            return lines
+        return ((offset, self._numbering.applied(file, row)) for offset, row in lines)
+
     def _append(self, key: RolloutKey, file: int, offset: int) -> None:
         for column, value in zip(
             (self._tasks, self._repeats, self._files, self._offsets), (*key, file, offset), strict=True
         ):
             column.append(value)
 
-    def _add_unmeasured(self, results: ResultSet, measured: RolloutKeys, zeros: ZeroOptions, before: int) -> None:
-        """What a set lacks; `before` it, so many rollouts were measured."""
-        last_failures = self._last_failures(results.failures, measured)
+    def _add_unmeasured(
+        self, index: int, results: ResultSet, measured: RolloutKeys, zeros: ZeroOptions, before: int
+    ) -> dict[Failure, int]:
+        """What a set lacks; `before` it, so many rollouts were measured. Returns its failures."""
+        last_failures = self._last_failures(index, results.failures, measured)
         counted = [offset for (_, name), offset in last_failures.values() if name in zeros.failure_classes]
+        failures: dict[Failure, int] = {}
         for failure, _ in last_failures.values():
-            self.books.failures[failure] = self.books.failures.get(failure, 0) + 1
+            failures[failure] = failures.get(failure, 0) + 1
             if failure[1] not in zeros.failure_classes:
                 self.coverage.failures[failure[1]] = self.coverage.failures.get(failure[1], 0) + 1
         if counted:
             with results.failures.open("rb") as file:
-                self._added += [_zeroed(object_at(file, offset, results.failures)) for offset in counted]
+                found = (object_at(file, offset, results.failures) for offset in counted)
+                self._added += [_zeroed(self._numbering.applied(index, record)) for record in found]
         if not results.materialized.exists():
             if zeros.missing:
                 warn(f"{results.materialized} is missing, so rollouts without a record can't be counted as zero.")
             self.coverage.expected += self.coverage.measured - before + len(last_failures)
-            return
-        for row in objects(results.materialized):
+            return failures
+        for _, row in self._read(index, results.materialized):
             self.coverage.expected += 1
             key = key_of(row)
             if zeros.missing and key is not None and key not in measured and key not in last_failures:
                 self._add_missing(row)
+        return failures
 
-    def _last_failures(self, path: Path, measured: RolloutKeys) -> dict[RolloutKey, tuple[Failure, int]]:
+    def _last_failures(self, index: int, path: Path, measured: RolloutKeys) -> dict[RolloutKey, tuple[Failure, int]]:
         """The last failure of every rollout that was never measured, and where its record begins."""
         last: dict[RolloutKey, tuple[Failure, int]] = {}
-        for offset, record in objects_at(path, self._ends[path]):
+        for offset, record in self._read(index, path):
             key = key_of(record)
             if key is not None and key not in measured:
                 last[key] = (self._boundary_of(record), failure_class_of(record) or "unknown"), offset
@@ -181,7 +201,13 @@ class ScoredRecords:
         if self._group_of(row) is None:
             warn(f"A missing rollout can't be counted as zero: it names no agent ({key_of(row)}).")
             return
-        kept = (TASK_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME, AGENT_REF_KEY_NAME, NG_ENVIRONMENT_SERVER_KEY)
+        kept = (
+            TASK_INDEX_KEY_NAME,
+            ROLLOUT_INDEX_KEY_NAME,
+            AGENT_REF_KEY_NAME,
+            NG_ENVIRONMENT_SERVER_KEY,
+            NG_SHARD_KEY,
+        )
         self._added.append({**{name: row[name] for name in kept if name in row}, REWARD_KEY_NAME: 0.0})
 
     def _lend_dataset_fields(self, sets: Sequence[ResultSet], names: Mapping[str | None, set[str]]) -> None:
@@ -190,8 +216,8 @@ class ScoredRecords:
         for record in self._added:
             if (key := key_of(record)) is not None:
                 waiting.setdefault(key, []).append(record)
-        for results in sets if waiting else ():
-            for row in objects(results.materialized):
+        for index, results in enumerate(sets if waiting else ()):
+            for _, row in self._read(index, results.materialized):
                 for record in waiting.get(key_of(row) or (-1, -1), ()):
                     _lend(record, row, names.get(self._group_of(record), set()))
 

@@ -12,8 +12,8 @@ from nemo_gym.config.errors import ConfigPathNotFoundError
 from nemo_gym.config.notices import notify, warn
 from nemo_gym.rollouts.aggregation import aggregate, server_of_record
 from nemo_gym.rollouts.collect import Servers
-from nemo_gym.rollouts.coverage import Retried, boundary_by
-from nemo_gym.rollouts.errors import IncompleteRunError, OutputError, ShardsRefusedError
+from nemo_gym.rollouts.coverage import Coverage, Retried, boundary_by
+from nemo_gym.rollouts.errors import IncompleteRunError, OutputError, RowError, ShardsRefusedError
 from nemo_gym.rollouts.identity import differences, listed
 from nemo_gym.rollouts.journal import History, read_journal
 from nemo_gym.rollouts.options import RolloutAggregationConfig
@@ -21,6 +21,7 @@ from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import record_line
 from nemo_gym.rollouts.resume import earlier_identity
 from nemo_gym.rollouts.scoring import ScoredRecords, ZeroOptions
+from nemo_gym.rollouts.shard_tasks import TaskNumbering, numbering_of
 from nemo_gym.rollouts.summary import Summary
 from nemo_gym.rollouts.topology import Topology
 
@@ -54,7 +55,13 @@ async def aggregate_shards(config: RolloutAggregationConfig, servers: Servers) -
             f"{output.output} holds the results of a run, which merging would replace: choose another --output."
         )
     with output.locked():
-        return await _aggregate(config, servers, output, shards)
+        try:
+            return await _aggregate(config, servers, output, shards)
+        except RowError as error:
+            raise RowError(
+                f"{error} Go on with that file's run by --resume, which keeps such lines apart and measures again what "
+                "they held; or mend the line."
+            ) from None
 
 
 async def _aggregate(
@@ -64,11 +71,16 @@ async def _aggregate(
     zeros = ZeroOptions(frozenset(config.count_failure_classes_as_zero), config.count_missing_rollouts_as_zero)
     topology = Topology(servers.global_config)
     group_of, boundary_of = partial(server_of_record, topology=topology), boundary_by(topology)
-    records = ScoredRecords(shards, zeros, group_of, boundary_of)
+    records, numbering = ScoredRecords(shards, zeros, group_of, boundary_of), TaskNumbering()
+    if records.duplicates.across:
+        numbering = numbering_of(shards)
+        for notice in numbering.notices():
+            notify(notice)
+        records = ScoredRecords(shards, zeros, group_of, boundary_of, numbering)
     print(f"{len(shards)} result files, {records.coverage.measured} measured rollouts")
-    anyway += _check_records(records, anyway=config.merge_anyway)
+    anyway += _check_records(records, numbering, anyway=config.merge_anyway)
     if config.merge_shards:
-        _merge(ScoredRecords(shards, ZeroOptions(), group_of), output.output)
+        _merge(ScoredRecords(shards, ZeroOptions(), group_of, numbering=numbering), output.output)
     metrics = await aggregate(records, topology, servers.client, servers.raise_for_status, output.aggregate_metrics)
     if config.merge_shards:
         print(f"Rollouts: {output.output}")
@@ -77,10 +89,11 @@ async def _aggregate(
     if (report := records.coverage.report()) is not None:
         print(report)
     duplicates = records.duplicates.within + records.duplicates.across
-    summary = Summary(output, _retried(shards), [])
-    summary.tell(records.books, duplicates=duplicates, files=len(shards), merged_anyway=anyway)
-    if config.require_complete and not records.books.is_complete:
-        raise IncompleteRunError(f"The result files are incomplete ({records.books.line()}).")
+    retried = _read_journals(shards, records.books_of_sets)
+    books = records.books
+    Summary(output, retried, []).tell(books, duplicates=duplicates, files=len(shards), merged_anyway=anyway)
+    if config.require_complete and not books.is_complete:
+        raise IncompleteRunError(f"The result files are incomplete ({books.line()}).")
     return metrics
 
 
@@ -109,12 +122,13 @@ def check_shards(shards: Sequence[ResultSet], *, anyway: bool) -> list[str]:
     return lines
 
 
-def _check_records(records: ScoredRecords, *, anyway: bool) -> list[str]:
+def _check_records(records: ScoredRecords, numbering: TaskNumbering, *, anyway: bool) -> list[str]:
     """What is odd about the records taken together; duplicates across files are refused unless `anyway`."""
     duplicates = records.duplicates
     if duplicates.across and not anyway:
+        doubt = "" if numbering.is_certain else " (different tasks need different `_ng_task_index`, see their rows)"
         raise ShardsRefusedError(
-            f"{duplicates}. Leave one of the files out, or choose --merge-anyway to score them as repeats."
+            f"{duplicates}. Leave one of the files out{doubt}, or choose --merge-anyway to score them as repeats."
         )
     if duplicates.within or duplicates.across:
         warn(f"{duplicates}. All of them are scored.")
@@ -126,12 +140,15 @@ def _check_records(records: ScoredRecords, *, anyway: bool) -> list[str]:
     return [str(duplicates)] if duplicates.across else []
 
 
-def _retried(shards: Sequence[ResultSet]) -> Retried:
+def _read_journals(shards: Sequence[ResultSet], books: Sequence[Coverage]) -> Retried:
+    """What the journals say of retries; and, into the books of each shard that has one, what was never sent."""
     whole = Retried()
-    for shard in shards:
+    for shard, coverage in zip(shards, books, strict=True):
         history = History()
         for entry in read_journal(shard.journal):
             history.add(entry)
+        if shard.journal.exists():
+            coverage.not_started = max(0, coverage.unknown - history.cut_off)
         whole = whole + history.retried
     return whole
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from nemo_gym.rollouts.errors import ServersLostError
@@ -42,6 +43,31 @@ class HeadWatch:
         except OSError:
             return False
         return False
+
+
+_watch_of_collection: ContextVar[Watch | None] = ContextVar("nemo_gym_watch", default=None)
+
+
+def watch_collection(watch: Watch | None) -> None:
+    """From here on, in this task and those it starts, `outlive_servers` asks this watch."""
+    _watch_of_collection.set(watch)
+
+
+async def outlive_servers() -> None:
+    """Return at once, unless the servers of the collection are gone: then wait to be ended with it.
+
+    For rollouts that failed to reach anybody: whether they would have failed nobody knows, so no attempt is counted.
+    """
+    watch = _watch_of_collection.get()
+    while watch is not None and await _is_lost(watch):
+        await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+async def _is_lost(watch: Watch) -> bool:
+    for _ in range(_REFUSALS):
+        if await _look(watch) is not None:
+            return True
+    return False
 
 
 async def loss_during(task: asyncio.Future[Any], watch: Watch) -> Exception | None:

@@ -1,5 +1,6 @@
 """The client for OpenAI-compatible backends, without its HTTP side."""
 
+import sys
 from abc import abstractmethod
 from asyncio import sleep
 from json import JSONDecodeError
@@ -105,7 +106,7 @@ class BackendClient(BaseModel):
             self._report("model_retry", request_kwargs.get("url"), response.status, content, attempts)
             if response.status in RATE_LIMIT_ERROR_CODES:
                 note_pressure(asked_for or 0.0)
-                endpoint.ask_for_quiet(pause or asked_for or 0.0)
+                endpoint.ask_for_quiet(pause or asked_for or 0.0, response.status)
             elif pause is not None:
                 attempts.budget -= pause
                 if pause > _NOTABLE_WAIT_SECONDS:
@@ -152,9 +153,11 @@ class BackendClient(BaseModel):
         """Ends the use of this backend, by all clients with this key, until the trip expires."""
         body = content.encode() if isinstance(content, str) else content
         trip = Trip(status, body, str(url))
-        endpoint_of(self.base_url, self.api_key).trip = trip
+        is_news = endpoint_of(self.base_url, self.api_key).take_trip(trip)
         self._trip, self._permanent_trip = trip, (status, body, str(url))
         self._report("model_retry_stop", url, status, body)
+        if is_news:
+            self._warn_of_refusal(trip)
 
     def _raise_permanent_error(self) -> None:
         """Raises PermanentEndpointError while a trip is active, this client's or another's of the same backend."""
@@ -162,6 +165,21 @@ class BackendClient(BaseModel):
             if trip is not None and trip.active:
                 raise self._http("PermanentEndpointError").of(trip.status, trip.content, trip.url)
         self._trip = self._permanent_trip = None
+
+    def _warn_of_refusal(self, trip: Trip) -> None:
+        """Says once, to the person who started the run, what every later call will end in."""
+        said = " ".join(self._shown(trip.content).split())
+        cure = "wait, or raise it" if trip.status == 429 else "set the right one (of the policy model: policy_api_key)"
+        print(
+            f"Warning: {without_userinfo(self.base_url)} {trip.reason} (HTTP {trip.status}: {said}). Its calls fail at "
+            f"once now, with one try a minute: {cure} and start the servers again.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _shown(self, content: bytes) -> str:
+        """The beginning of an answer, without the key that some backends repeat."""
+        return content.decode("utf-8", "replace").replace(self.api_key or "\0", "****")[:_SHOWN_CHARS]
 
     def _announce_wait(self, seconds: float, attempts: Attempts) -> None:
         """Says that nothing will happen for a while: a backend may ask for minutes."""
@@ -172,6 +190,6 @@ class BackendClient(BaseModel):
         self, what: str, url: Any, status: int | None, content: bytes, attempts: Attempts | None = None
     ) -> None:
         kind = "connection" if status is None else "rate_limit" if status in RATE_LIMIT_ERROR_CODES else "http_error"
-        text = content.decode("utf-8", "replace").replace(self.api_key or "\0", "****")[:_SHOWN_CHARS]
+        text = self._shown(content)
         tries = f" try={attempts.failures} max_tries={attempts.allowed}" if attempts else ""
         print(f"[{what} url={without_userinfo(url)} status={status} kind={kind}{tries} error_msg={text}]", flush=True)

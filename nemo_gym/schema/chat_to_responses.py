@@ -21,6 +21,8 @@ from nemo_gym.schema.wire import plain, read_key
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 # Echoing these would put a request's value where a response holds something else.
 _ECHOED = set(NeMoGymResponse.model_fields) - {"input", "model", "moderation", "conversation", "tools"}
+# What a training engine says of its weights when it generated; nobody here reads it, and no engine gets it back.
+_ENGINE_FIELDS = ("policy_epoch", "kv_cache_epoch", "num_evictions")
 _SAME_IN_BOTH = (
     "metadata",
     "model",
@@ -118,6 +120,7 @@ class AnswerConversion(ConverterBase):
         output.extend(calls)
         bundle = token_bundle(message_dict) if self.return_token_id_information else {}
         if bundle:
+            bundle |= {name: message_dict[name] for name in _ENGINE_FIELDS if name in message_dict}
             output[-1] = _with_tokens(output[-1], bundle)
         return output
 

@@ -9,6 +9,7 @@ from aiohttp import (
     ClientResponseError,
     ServerDisconnectedError,
 )
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
 _SHOWN_CHARS = 200
@@ -38,7 +39,14 @@ class PermanentEndpointError(ClientResponseError):
         return error
 
 
+def is_no_http(error: BaseException) -> bool:
+    """True if what came back was nothing that can be read as HTTP; aiohttp tells of it as of a status."""
+    return isinstance(error, ClientResponseError) and isinstance(error.__cause__, HttpProcessingError)
+
+
 def is_cut_off(error: BaseException) -> bool:
-    """True if the backend was reached but its answer broke off."""
+    """True if the backend was reached but its answer broke off, or was none."""
+    if is_no_http(error):
+        return True
     cut_off = isinstance(error, ServerDisconnectedError | ClientPayloadError | ClientOSError)
     return cut_off and not isinstance(error, ClientConnectorError)

@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request
 
 from nemo_gym.schema.episodes import EpisodeId, TaskId
-from nemo_gym.schema.failure_kinds import SESSION_EXPIRED
+from nemo_gym.schema.failure_kinds import SESSION_EXPIRED, SESSION_LOST
 from nemo_gym.schema.observations import AgentObservationBundle
 from nemo_gym.schema.sandbox_access import SandboxAccess
 from nemo_gym.schema.tool_access import ToolAccess
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause
+from nemo_gym.serve.lost_sessions import LOST_TEXT, own_generation
 from nemo_gym.serve.server_log import server_log
 
 AGENT_SESSION_COOKIE_KEY = "agent_session_id"
@@ -288,7 +289,13 @@ def _refuse_other(marker: str | None, session_id: str) -> None:
 
 
 def _expired(session_id: str) -> HTTPException:
-    """For a session whose cookie a caller has, and nothing else is left of."""
+    """For a session whose cookie a caller has, and nothing else is left of.
+
+    In a process that took another's place it went with that one, for all that can be known.
+    """
+    if own_generation():
+        cause = Cause("", "SessionLostError", LOST_TEXT, 410, SESSION_LOST).header().decode("ascii")
+        return HTTPException(status_code=410, detail=LOST_TEXT, headers={CAUSE_HEADER: cause})
     detail = f"agent session {session_id!r} is not open: it has expired"
     cause = Cause("", "AgentSessionExpired", detail, 409, SESSION_EXPIRED).header().decode("ascii")
     return HTTPException(status_code=409, detail=detail, headers={CAUSE_HEADER: cause})

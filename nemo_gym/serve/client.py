@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self, cast
 
 from aiohttp import ClientResponse, ClientTimeout
 from omegaconf import DictConfig
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict
 
 from nemo_gym.config.instances import BaseServerConfig
 from nemo_gym.config.keys import (
@@ -30,6 +31,7 @@ from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.process import missing_server
 from nemo_gym.serve.retries import with_key
 from nemo_gym.serve.stages import Stage, StageTimeoutError, stage_of, stage_timeouts
+from nemo_gym.serve.whereabouts import Whereabouts, following
 from nemo_gym.telemetry import is_span_group_enabled
 from nemo_gym.telemetry.http_client import request_span
 
@@ -58,7 +60,7 @@ class _Known:
 class BaseServerClient(BaseModel):
     """Calls the servers of a config by name; those in this very process and loop are called without a socket.
 
-    Names are resolved to addresses once. What the network does is `_send`'s business.
+    Names are resolved to addresses once, unless servers move. What the network does is `_send`'s business.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -66,8 +68,18 @@ class BaseServerClient(BaseModel):
     head_server_config: BaseServerConfig
     global_config_dict: DictConfig
 
-    _server_base_urls: dict[str, str] = PrivateAttr(default_factory=dict)
-    _known: _Known = PrivateAttr(default_factory=_Known)
+    # Not pydantic's private attributes: reading one of those takes longer than what is done with it here.
+    @cached_property
+    def _server_base_urls(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
+    def _known(self) -> _Known:
+        return _Known()
+
+    @cached_property
+    def _whereabouts(self) -> Whereabouts | None:
+        return Whereabouts.of_run(self.global_config_dict, self.head_server_config)
 
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
         """Call a server of the run with aiohttp's options; a pydantic `json` is sent without its unset fields.
@@ -112,7 +124,11 @@ class BaseServerClient(BaseModel):
                 return cast(ClientResponse, answer)
         if method.upper() == "POST" and self._repeats_answers(server_name):
             kwargs["headers"] = with_key(kwargs.get("headers"))
-        return await self._send(method, f"{base_url}{url_path}", server_name, kwargs)
+        whereabouts = self._whereabouts
+        if whereabouts is None or base_url != self._resolve_base_url(server_name):
+            return await self._send(method, f"{base_url}{url_path}", server_name, kwargs)
+        with following(whereabouts, server_name, base_url):
+            return await self._send(method, f"{base_url}{url_path}", server_name, kwargs)
 
     async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
         """`request` with GET."""
@@ -146,7 +162,8 @@ class BaseServerClient(BaseModel):
         known = base_urls.get(server_name)
         if known is None:
             known = base_urls[server_name] = self._build_server_base_url(self._block_of(server_name))
-        return known
+        whereabouts = self._whereabouts
+        return known if whereabouts is None else whereabouts.base_url(server_name, known)
 
     def _block_of(self, server_name: str) -> Any:
         entry = self.global_config_dict.get(server_name)

@@ -183,3 +183,19 @@ def abandon(session: ClientSession) -> None:
     if connector is not None:
         with contextlib.suppress(Exception):
             connector._close()
+
+
+def break_off(session: ClientSession, base_url: str) -> None:
+    """Close every connection to one address, those in use too: their requests fail as when the peer hangs up."""
+    connector = session.connector
+    where = URL(base_url)
+    if not isinstance(connector, TCPConnector):
+        return
+    for key, protocols in list(connector._acquired_per_host.items()):
+        if (key.host, key.port) == (where.host, where.port):
+            for protocol in list(protocols):
+                if protocol.transport is not None:
+                    protocol.transport.abort()
+    for key in [key for key in connector._conns if (key.host, key.port) == (where.host, where.port)]:
+        for protocol, _ in connector._conns.pop(key):
+            protocol.close()

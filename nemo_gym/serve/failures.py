@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym.errors import GymError
+from nemo_gym.schema.endpoint_errors import is_no_http
 from nemo_gym.schema.failure_kinds import TRANSPORT_PEER_DROP
 from nemo_gym.schema.pressure import Pressure, unwatch_pressure, watch_pressure
 from nemo_gym.serve.deadline import DeadlineExceededError
@@ -96,7 +97,7 @@ class ExceptionMiddleware:
             unwatch_pressure(token)
 
     def _describe(self, error: BaseException) -> tuple[str, Cause]:
-        if isinstance(error, ClientResponseError):
+        if isinstance(error, ClientResponseError) and not _is_the_clients_own(error):
             return self._describe_response_error(error)
         if isinstance(error, asyncio.CancelledError):
             return self._own(error, "The request was cancelled.")
@@ -105,9 +106,9 @@ class ExceptionMiddleware:
         if isinstance(error, DeadlineExceededError):
             return self._own(error, f"{self.label}: {error}")
         if isinstance(error, ClientError):
-            told = f"{type(error).__name__}: {error}"
+            told = _told_by_client(error)
             _logger.warning("%s", redact(f"{self.label}: {told}"))
-            return repr(error), self._own(error, told)[1]
+            return told if isinstance(error, ClientResponseError) else repr(error), self._own(error, told)[1]
         if isinstance(error, Exception):
             print(shown("".join(traceback.format_exception(error))), end="", file=sys.stderr)
             return self._own(error, repr(error))
@@ -128,6 +129,21 @@ class ExceptionMiddleware:
         text = f"{self.label}: {method} {url} answered {error.status}: {answer}"
         cause = Cause.of_headers(error.headers)
         return text, cause or Cause(self.label, type(error).__name__, redact(answer)[:_MAX_CAUSE_CHARS], error.status)
+
+
+def _is_the_clients_own(error: ClientResponseError) -> bool:
+    """Whether the client, not a peer's status, is what it tells of: no HTTP, endless redirects, a wrong media type."""
+    return is_no_http(error) or (type(error) is not ClientResponseError and not hasattr(error, "response_content"))
+
+
+def _told_by_client(error: ClientError) -> str:
+    if not isinstance(error, ClientResponseError):
+        return f"{type(error).__name__}: {error}"
+    asked = f"{error.request_info.method} {str(error.request_info.url).split('?', 1)[0]}"
+    said = " ".join(error.message.split())
+    if is_no_http(error):
+        return f"{asked}: what came back is no HTTP that can be read: {said}"
+    return f"{asked}: {type(error).__name__}: {said}"
 
 
 def _is_stopped() -> bool:

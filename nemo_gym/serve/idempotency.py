@@ -85,7 +85,7 @@ class _Book:
         self._kept.append(identity)
         self._bytes += self._calls[identity].size
         while self._bytes > self._limits[2] and len(self._kept) > 1:
-            self._unkeep("is no longer kept")
+            self._unkeep("was answered before, and the answer is no longer kept")
         self._forget_old()
 
     def _unkeep(self, why: str) -> None:
@@ -99,7 +99,7 @@ class _Book:
         while self._ended and (self._ended[0][0] <= oldest or len(self._ended) > self._limits[1]):
             _, identity = self._ended.popleft()
             if self._kept and self._kept[0] == identity:
-                self._unkeep("is forgotten")
+                self._unkeep("was answered before, and the answer is no longer kept")
             del self._calls[identity]
 
 
@@ -149,7 +149,7 @@ class IdempotencyMiddleware:
             return
         call = known or self._start(identity, scope, body, digest)
         await self._finished(call)
-        await _answer(call, send, is_replay=known is not None)
+        await _answer(call, send, self._server, is_replay=known is not None)
 
     def _start(self, identity: _Identity, scope: Scope, body: bytes, digest: bytes) -> _Call:
         call = _Call(digest, asyncio.get_running_loop().create_future())
@@ -171,13 +171,15 @@ class IdempotencyMiddleware:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 self._end(identity, call)
 
+        why = "was begun before and given up, unanswered, when nobody waited for it"
         try:
             await self.app(scope, receive, send)
         except Exception:
+            why = "was made before and failed without an answer"
             LOG.exception("%s failed without an answer", scope["path"])
         finally:
             if not call.finished.done():
-                call.drop_answer("never came: the call was given up")
+                call.drop_answer(why)
                 self._end(identity, call)
 
     def _end(self, identity: _Identity, call: _Call) -> None:
@@ -217,9 +219,11 @@ async def _refuse_repetition(send: Send, server: str) -> None:
     await refuse(send, 409, text, [(CAUSE_HEADER.lower().encode("ascii"), cause.header())])
 
 
-async def _answer(call: _Call, send: Send, *, is_replay: bool) -> None:
+async def _answer(call: _Call, send: Send, server: str, *, is_replay: bool) -> None:
     if call.gone is not None:
-        await refuse(send, 409, f"This call was made before, and its answer {call.gone}; it is not made again.")
+        text = f"This call {call.gone}; it is not made a second time."
+        cause = Cause(server, "RepeatedCallError", text, 409, Fault.DROPPED.value)
+        await refuse(send, 409, text, [(CAUSE_HEADER.lower().encode("ascii"), cause.header())])
         return
     for message in call.answer:
         if is_replay and message["type"] == "http.response.start":

@@ -16,6 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME, ROLLOUT_ID_KEY_NAME
+from nemo_gym.schema.backend_endpoint import troubles
 from nemo_gym.serve.control_socket import unknown_operation
 from nemo_gym.serve.correlation import maybe_rollout_id_from_run_body, split_rollout_prefix
 from nemo_gym.serve.loop_lag import loop_lag_seconds
@@ -168,7 +169,8 @@ class Table:
         )
         counts = {name: server.counts(now) for name, server in self._servers.items()}
         rows = [request.row(now) for request in requests]
-        return {"pid": os.getpid(), "servers": counts, "requests": rows, "loop_lag_s": loop_lag_seconds()}
+        facts = {"pid": os.getpid(), "loop_lag_s": loop_lag_seconds(), "backends": troubles()}
+        return {**facts, "servers": counts, "requests": rows}
 
     def answer(self, op: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Operation `in_flight` with `limit` and `rollouts`, as `control_socket` hands it on."""

@@ -13,7 +13,9 @@ from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 
 GENERATION_KEY = "generation"
 """Which process of the server, counted from 0, opened a session; part of its cookie from 1."""
-_OPENING_PATHS = ("/seed_session",)
+
+
+LOST_TEXT = f"{SESSION_LOST}: the session went with an earlier process of this server; run the rollout again."
 
 
 def own_generation() -> int:
@@ -28,15 +30,23 @@ class LostSessionMiddleware:
     It has its place within `SessionMiddleware`. Opening a session always works.
     """
 
-    def __init__(self, app: ASGIApp, *, session_cookie: str, generation: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        session_cookie: str,
+        generation: int,
+        opening_paths: tuple[str, ...] = ("/seed_session",),
+    ) -> None:
         self.app = app
         self._server = session_cookie
         self._marker = f"{session_cookie}=".encode("latin-1")
         self._generation = generation
+        self._opening_paths = opening_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["session"].get(GENERATION_KEY) != self._generation:
-            if self._came_with_cookie(scope) and not scope["path"].endswith(_OPENING_PATHS):
+            if self._came_with_cookie(scope) and not scope["path"].endswith(self._opening_paths):
                 await self._refuse(send)
                 return
             scope["session"][GENERATION_KEY] = self._generation
@@ -46,9 +56,8 @@ class LostSessionMiddleware:
         return any(name == b"cookie" and self._marker in value for name, value in scope["headers"])
 
     async def _refuse(self, send: Send) -> None:
-        text = f"{SESSION_LOST}: the session went with an earlier process of this server; run the rollout again."
-        cause = Cause(self._server, "SessionLostError", text, 410, SESSION_LOST).header()
-        content = orjson.dumps({"detail": text})
+        cause = Cause(self._server, "SessionLostError", LOST_TEXT, 410, SESSION_LOST).header()
+        content = orjson.dumps({"detail": LOST_TEXT})
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(content)),

@@ -14,12 +14,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from nemo_gym.schema.failure_kinds import SESSION_LOST
 from nemo_gym.serve.bodies import MAX_NESTING, again, read_body
 from nemo_gym.serve.guards import BodyLimit
 from nemo_gym.serve.json_route import decode_json
 from nemo_gym.serve.mcp_binding import DirectDispatchError, call_direct
 from nemo_gym.serve.mcp_names import MCP_URL_PATH, NEMO_GYM_MCP_SESSION_TOKEN_HEADER
-from nemo_gym.serve.mcp_tokens import Grant, TokenError, Tokens
+from nemo_gym.serve.mcp_tokens import Grant, LostTokenError, TokenError, Tokens
 from nemo_gym.serve.mcp_tools import MCPTool
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE_BYTES = 4 << 20
+LOST_SESSION = -32001
+"""The JSON-RPC code for a session that is gone; `data` names the failure's kind."""
 _PARSE_ERROR = -32700
 
 
@@ -89,7 +92,7 @@ class ToolServer:
         server: Server[Any, Any] = Server(self._name)
 
         async def list_tools(request: ListToolsRequest) -> ServerResult:
-            grant = self._tokens.of_headers(_headers(server))
+            grant = self._granted(_headers(server))
             offered = [tool.tool for tool in self._offered(grant).values()]
             return types.ServerResult(types.ListToolsResult(tools=offered))
 
@@ -101,12 +104,22 @@ class ToolServer:
         server.request_handlers[types.CallToolRequest] = call_tool
         return server
 
+    def _granted(self, headers: Mapping[str, str] | None) -> Grant | None:
+        """The grant a request comes with. A lost session is an error of the call, not a tool's answer to a model."""
+        from mcp.shared.exceptions import McpError
+        from mcp.types import ErrorData
+
+        try:
+            return self._tokens.of_headers(headers)
+        except LostTokenError as error:
+            raise McpError(ErrorData(code=LOST_SESSION, message=str(error), data={"kind": SESSION_LOST})) from error
+
     def _offered(self, grant: Grant | None) -> dict[str, MCPTool]:
         return {name: tool for name, tool in self._tools.items() if grant is None or grant.allows(name)}
 
     async def _call(self, name: str, arguments: dict[str, Any], headers: Mapping[str, str] | None) -> CallToolResult:
         try:
-            grant = self._tokens.of_headers(headers)
+            grant = self._granted(headers)
         except TokenError as error:
             return _failed(str(error))
         if grant is None:

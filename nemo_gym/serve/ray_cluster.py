@@ -11,6 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+ADDRESS_ENV = "RAY_ADDRESS"
+"""Ray's own variable, set for the program of a Ray job."""
+
 _started_by: int | None = None
 
 
@@ -45,18 +48,19 @@ def _names_ray(node: ast.AST) -> bool:
     return isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == "ray"
 
 
-def join_or_start(ray: Any, address: str | None, remember: Callable[[str], None]) -> None:
+def join_or_start(ray: Any, address: str | None, remember: Callable[[str], None], **options: Any) -> None:
     """Connect this process to the cluster at `address`; without one start a local cluster and `remember` its address.
 
-    Nothing happens when the process is connected already. A cluster started here ends with this process.
+    Nothing happens when the process is connected already. A cluster started here ends with this process. Inside a Ray
+    job the environment names the cluster.
     """
     global _started_by
     if ray.is_initialized():
         return
-    if address:
-        ray.init(address=address, ignore_reinit_error=True)
+    if address or os.environ.get(ADDRESS_ENV):
+        ray.init(address=address or os.environ[ADDRESS_ENV], ignore_reinit_error=True, **options)
         return
-    ray.init(ignore_reinit_error=True, include_dashboard=False)
+    ray.init(address="local", ignore_reinit_error=True, include_dashboard=False, **options)
     remember(ray.get_runtime_context().gcs_address)
     _started_by = os.getpid()
     atexit.register(shut_down_own_cluster, ray)

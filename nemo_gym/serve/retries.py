@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import aiohttp
 
+from nemo_gym.schema.endpoint_errors import is_no_http
 from nemo_gym.serve.connections import Connecting
 
 IDEMPOTENCY_HEADER = "X-NeMo-Gym-Idempotency-Key"
@@ -61,7 +62,8 @@ def fault_of(error: BaseException) -> Fault | None:
         return Fault.UNREACHABLE
     if isinstance(error, TimeoutError):
         return Fault.TIMED_OUT
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | aiohttp.ClientPayloadError):
+    broke_off = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | aiohttp.ClientPayloadError)
+    if broke_off or is_no_http(error):
         return Fault.DROPPED
     return None
 

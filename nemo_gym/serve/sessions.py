@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
+import re
 import secrets
 import time
 from base64 import b64decode, b64encode, urlsafe_b64encode
@@ -15,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from uuid import uuid4
 
 import itsdangerous
 import itsdangerous.encoding
@@ -55,6 +56,28 @@ def signing_key(name: str, run_token: str | None) -> str:
     """
     master = run_token.encode("utf-8") if run_token else _process_secret
     return hmac.new(master, b"nemo-gym-session-cookie:" + name.encode("utf-8"), hashlib.sha256).hexdigest()
+
+
+def _new_id() -> str:
+    """A random UUID (version 4), in half the time that `uuid4` takes."""
+    bits = int.from_bytes(os.urandom(16), "big") & _ID_BITS | _ID_VERSION
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+_ID_BITS = ~(0xF000 << 64 | 0xC000 << 48)
+_ID_VERSION = 0x4000 << 64 | 0x8000 << 48
+
+
+def _text_of(session: Session) -> str:
+    """Its JSON text; nearly all say nothing but their id."""
+    own = session.get(SESSION_ID_KEY) if len(session) == 1 else None
+    if type(own) is str and _IS_PLAIN(own):
+        return f'{{"{SESSION_ID_KEY}": "{own}"}}'
+    return json.dumps(session)
+
+
+_IS_PLAIN = re.compile(r"[\w-]*", re.ASCII).fullmatch
 
 
 class _Signer(itsdangerous.TimestampSigner):
@@ -99,7 +122,7 @@ class SessionMiddleware:
         payload = self._payload(cookie)
         session = Session(json.loads(payload)) if payload else Session()
         if SESSION_ID_KEY not in session:
-            session[SESSION_ID_KEY] = str(uuid4())
+            session[SESSION_ID_KEY] = _new_id()
         scope["session"] = session
 
         async def send_with_cookie(message: Message) -> None:
@@ -139,7 +162,7 @@ class SessionMiddleware:
             return None, 0.0
 
     def _header(self, session: Session, cookie: str | None, payload: str | None) -> bytes:
-        text = json.dumps(session)
+        text = _text_of(session)
         if cookie is None or text != payload or self._is_old(cookie):
             cookie = self._signer.sign(b64encode(text.encode("utf-8"))).decode("ascii")
         return f"{self.cookie_name}={cookie}; path=/; Max-Age={MAX_AGE_SECONDS}; httponly; samesite=lax".encode(

@@ -32,7 +32,8 @@ VERIFY = Stage("verifying", "verify_timeout_s", 2 * HOUR)
 METRICS = Stage("computing the metrics", "aggregate_timeout_s", HOUR)
 STAGES = (SEED, MODEL_CALL, TOOL_CALL, VERIFY, METRICS)
 
-_NO_TOOLS = frozenset({"/close_session", "/reverify_mode", "/stats"})
+_SEEDING = ("/seed_session", "/reset")
+_NO_TOOLS = frozenset({"/close_session", "/close", "/reverify_mode", "/stats"})
 _WITH_METRICS = frozenset({RESOURCES_SERVERS, RESPONSES_API_AGENTS, ENVIRONMENT_SERVERS})
 
 
@@ -43,7 +44,7 @@ def stage_of(server_type: str | None, url_path: str) -> Stage | None:
     if server_type == RESPONSES_API_MODELS:
         return MODEL_CALL
     if server_type == RESOURCES_SERVERS:
-        if url_path.endswith("/seed_session"):
+        if url_path.endswith(_SEEDING):
             return SEED
         if url_path.endswith("/verify"):
             return VERIFY

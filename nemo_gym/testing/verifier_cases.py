@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Strict, ValidationError, model_validator
+
+from nemo_gym.config.replacing import replacing
 
 CaseKind = Literal["full_reward", "zero_reward", "malformed", "determinism"]
 
@@ -79,19 +78,5 @@ def write_expected(path: Path, cases: Sequence[VerifierCase], rewards: dict[int,
             line = json.dumps(fields, ensure_ascii=False)
         lines.append(line + "\n")
     assert position + 1 == len(cases)
-    _replace(path, "".join(lines))
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(path.stat().st_mode & 0o777)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    with replacing(path) as file:
+        file.writelines(lines)

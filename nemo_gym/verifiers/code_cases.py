@@ -22,6 +22,7 @@ from nemo_gym.verifiers.code_runner import CodeRunner, RunResult, RunStatus
 _DRIVER = Path(__file__).with_name("case_driver.py")
 _LOAD_SECONDS = 30.0
 _SPARE_SECONDS = 5.0
+_NOTICED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,13 @@ class PythonCases:
         self._runner, self._talk = runner, talk
         self._case_seconds, self._max_bytes = case_seconds, max_bytes
         self._end: RunResult | None = None
+        self._began = time.monotonic()
         self.load_error: str = ""
+
+    def is_out_of_time(self, wall_s: float) -> bool:
+        """Whether everything has ended because all cases together, with loading, took `wall_s` seconds."""
+        took = time.monotonic() - self._began
+        return self._end is not None and self._end.status is RunStatus.TIMEOUT and took > wall_s - _NOTICED_SECONDS
 
     async def load(self, source: str, prelude: str) -> None:
         """What it prints or raises while it is loaded is no one's business. Raises CodeRunnerError."""

@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from nemo_gym.config.errors import ConfigError
 from nemo_gym.errors import GymError
 from nemo_gym.sandbox.errors import SandboxUnavailableError
 from nemo_gym.sandbox.processes import one_of
@@ -45,6 +46,7 @@ __all__ = [
     "Limits",
     "RunResult",
     "RunStatus",
+    "require_isolation",
 ]
 
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
@@ -235,6 +237,16 @@ class CodeRunner:
         temporary = "/tmp" if folder == WORK else folder
         own = {"HOME": folder, "LANG": "C.UTF-8", "PATH": search_path(), "TMPDIR": temporary, **cpu_cap_env(1)}
         return {**own, **self._env, **(env or {})}
+
+
+def require_isolation(server: str, *, allow_unsandboxed: bool) -> None:
+    """For a server that runs programs, before it starts. Raises ConfigError with advice where they can't be isolated,
+    unless its `allow_unsandboxed` is set."""
+    if not allow_unsandboxed and (refusal := isolation().refusal):
+        raise ConfigError(
+            f"{server} runs programs that a model wrote, and can't isolate them here. {refusal} Or set "
+            "allow_unsandboxed: true for this server, to run them as your own user."
+        )
 
 
 def result(done: Ended, group: Cgroup, limits: Limits) -> RunResult:

@@ -22,6 +22,8 @@ _STATED_LETTER = re.compile(
 )
 _WORD_FOLLOWS = re.compile(r"[^\S\n]+[A-Za-z]")
 _LONE_CAPITAL = re.compile(r"\b[A-Z]\b")
+_FENCED = re.compile(r"```(.*?)```", re.DOTALL)
+_INFO = re.compile(r"(?:([\w+#.-]+)(?=\s))?(.*)", re.DOTALL)
 _DECORATION = re.compile(r"[\s$*_().,;:\[\]]+")
 
 
@@ -42,6 +44,13 @@ def last_closed_box(text: str) -> str | None:
 def flat_boxes(text: str) -> list[str]:
     r"""What each `\boxed{…}` without braces inside holds."""
     return re.findall(r"\\boxed\{([^{}]*)\}", text)
+
+
+def first_box(text: str) -> str | None:
+    r"""What stands between the first `\boxed{` and the next closing brace, which may belong to a brace inside."""
+    start = text.find(_BOX)
+    end = text.find("}", start) if start >= 0 else -1
+    return text[start + len(_BOX) : end] if end >= 0 else None
 
 
 def unwrapped(text: str, commands: Collection[str] = ("text",)) -> str:
@@ -80,6 +89,18 @@ def last_fence(text: str) -> str | None:
     lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if "```" in line]
     return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) > 1 else None
+
+
+def fenced_blocks(text: str, language: str | None = None) -> list[str]:
+    """What each block between three backticks holds, stripped; only those of a language, in any case, if one is named.
+
+    Blocks may begin and end within a line. What stands after the opening backticks up to the first space is the
+    language, unless the whole block is one word.
+    """
+    blocks = (match[1] for match in _FENCED.finditer(text))
+    parted = [_INFO.match(block) for block in blocks]
+    named = [(match[1] or "", match[2].strip()) for match in parted if match]
+    return [content for name, content in named if language is None or name.lower() == language.lower()]
 
 
 def last_line(text: str) -> str | None:

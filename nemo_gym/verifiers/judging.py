@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+_MIN_WORD = 3
+_AROUND_GRADE = " \t\r.,:;*_`\"'()[]"
 _AFTER_VERDICT = re.compile(r"[\s.*_`\"'()]*")
 
 
@@ -55,29 +57,33 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def escape_labels(text: str, labels: Sequence[str]) -> str:
-    """A candidate's text in which bracketed labels (`[[A=B]]`) are not labels any more (`[A=B]`), in any case.
+    """A candidate's text in which labels are none any more, should the judge repeat it.
 
-    Labels that are plain words can't be taken out of a text: read the verdict at `Position.FINAL` for those.
+    Bracketed ones (`[[A=B]]`) lose a bracket, in any case; plain words (`CORRECT`) change their case, by which they are
+    told from labels. Plain ones of one or two characters stay: read those at `Position.FINAL`.
     """
     for label in sorted(labels, key=len, reverse=True):
         if label.startswith("[[") and label.endswith("]]"):
-            pattern = re.compile(r"\[{2,}\s*" + re.escape(label[2:-2].strip()) + r"\s*\]{2,}", re.IGNORECASE)
-            text = pattern.sub(lambda found: f"[{found[0].strip('[]').strip()}]", text)
+            pattern = re.compile(_bracketed(re.escape(label.strip("[]").strip())), re.IGNORECASE)
+            text = pattern.sub(lambda found: f"[{found[1]}]", text)
+        elif len(label) >= _MIN_WORD:
+            text = text.replace(label, label.lower() if label != label.lower() else label.upper())
     return text
 
 
 def escape_ratings(text: str) -> str:
     """A candidate's text in which `[[7]]` is `[7]`."""
-    return re.sub(r"\[{2,}\s*(\d+)\s*\]{2,}", r"[\1]", text)
+    return re.sub(_bracketed(r"\d++"), r"[\1]", text)
 
 
 def delimited(text: str, name: str = "candidate") -> str:
     """The text between tags that it doesn't hold itself: what pretends to end it stays inside."""
-    tag, number = name, 0
-    while f"<{tag}>" in text or f"</{tag}>" in text:
+    held = {found[1] for found in re.finditer(rf"</?{re.escape(name)}((?:_[0-9]+)?)>", text)}
+    suffix, number = "", 0
+    while suffix in held:
         number += 1
-        tag = f"{name}_{number}"
-    return f"<{tag}>\n{text}\n</{tag}>"
+        suffix = f"_{number}"
+    return f"<{name}{suffix}>\n{text}\n</{name}{suffix}>"
 
 
 def find_labels(text: str, labels: Sequence[str]) -> list[tuple[int, str]]:
@@ -118,9 +124,13 @@ def read_grade(text: str, grades: Sequence[str], *, whole_words: bool = False) -
     """The grade letter a reply gives: its first character, else the first of its last line, else the first of `grades`
     that occurs anywhere in it.
 
-    `whole_words`: for the last a letter must stand alone. Otherwise any capital A anywhere is the grade A.
+    `whole_words`: a letter that is all of the last line goes before the first character, which may be an article, and
+    elsewhere it must stand alone. Otherwise any capital A anywhere is the grade A.
     """
     text = text.strip()
+    final = text.rpartition("\n")[2].strip(_AROUND_GRADE)
+    if whole_words and final in tuple(grades):
+        return final
     for start in (text[:1], text.rpartition("\n")[2].strip()[:1]):
         if start in grades and start and not (whole_words and _begins_word(text, start)):
             return start
@@ -187,6 +197,11 @@ def _issues(text: str, labels: list[str], *, is_complete: bool) -> tuple[Issue, 
     elif len(labels) > 1:
         issues.append(Issue.REPEATED)
     return tuple(issues)
+
+
+def _bracketed(pattern: str) -> str:
+    """A pattern in at least two brackets; many that open are looked at once, not from each of them again."""
+    return rf"(?<!\[)\[{{2,}}+\s*+({pattern})\s*+\]{{2,}}+"
 
 
 def _is(verdict: Verdict, label: str) -> bool:

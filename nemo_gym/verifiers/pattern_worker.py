@@ -11,6 +11,10 @@ import sys
 from typing import Any
 
 
+SHORT = 1_000
+"""Characters of a pattern that may stay in the memory of `re`, which keeps hundreds."""
+
+
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         pattern = re.compile(job["pattern"], _flags(job))
@@ -46,6 +50,8 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
+        if len(job["pattern"]) > SHORT:
+            re.purge()
 
 
 if __name__ == "__main__":

@@ -26,12 +26,15 @@ from nemo_gym.errors import GymError
 SECONDS = 5.0
 """CPU seconds a match may take unless said otherwise: thousands of times what sensible patterns need."""
 
+MOST_CHARACTERS = 100_000
+"""Of a pattern: compiling takes memory and time by its length, hundreds of bytes for a character."""
+
 _WORKER = Path(__file__).with_name("pattern_worker.py")
 _WORKERS = min(4, os.cpu_count() or 1)
 
 
 class PatternError(GymError, re.error):
-    """A pattern isn't a regular expression."""
+    """A pattern isn't a regular expression, or is longer than MOST_CHARACTERS."""
 
 
 class PatternTimeoutError(GymError, TimeoutError):
@@ -72,6 +75,8 @@ Work = Literal["groups", "matches", "last", "search"]
 
 async def _run(do: Work, pattern: str, texts: list[str], ignore_case: bool, seconds: float | None) -> Any:
     seconds = SECONDS if seconds is None else seconds
+    if len(pattern) > MOST_CHARACTERS:
+        raise PatternError(f"{_shortened(pattern)} is too long: a pattern has at most {MOST_CHARACTERS:,} characters")
     job = {"do": do, "pattern": pattern, "texts": texts, "ignore_case": ignore_case, "seconds": seconds}
     answer = await asyncio.get_running_loop().run_in_executor(_threads(), _ask, job)
     if answer is None:
@@ -126,7 +131,7 @@ class _Worker:
         if self._process is None or self._process.poll() is not None:
             self.end()
             # Isolated and without site-packages: it starts in milliseconds and sees nothing of the server's.
-            command = [sys.executable, "-I", "-S", str(_WORKER)]
+            command = [sys.executable, "-I", "-S", "-W", "ignore", str(_WORKER)]
             libraries = {name: value for name, value in os.environ.items() if name.endswith("LIBRARY_PATH")}
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=libraries)
         return self._process

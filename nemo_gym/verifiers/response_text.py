@@ -26,6 +26,11 @@ def last_assistant_text(response: NeMoGymResponse) -> str:
     return "\n".join(_texts(last)).strip() if last is not None else ""
 
 
+def assistant_texts(response: NeMoGymResponse) -> list[str]:
+    """For each assistant message its texts, joined by newlines and stripped; empty ones too."""
+    return ["\n".join(_texts(message)).strip() for message in _messages(response)]
+
+
 def last_item_text(response: NeMoGymResponse) -> str:
     """The first text of the last item if that is a message, else nothing: a reply cut while reasoning says nothing."""
     last = response.output[-1] if response.output else None
@@ -44,6 +49,16 @@ def closing_text(response: NeMoGymResponse) -> str:
 def function_calls(response: NeMoGymResponse) -> list[NeMoGymResponseFunctionToolCall]:
     """The calls of a response in order."""
     return [item for item in response.output if isinstance(item, NeMoGymResponseFunctionToolCall)]
+
+
+def call_outputs(response: NeMoGymResponse) -> list[str]:
+    """What the tools answered, in order, as the model read it. It comes with the response: don't trust it with a
+    reward that the session can tell."""
+    outputs = [item for item in response.output if getattr(item, "type", None) == "function_call_output"]
+    return [
+        text if isinstance(text := _field(item, "output"), str) else "\n".join(_texts({"content": text}))
+        for item in outputs
+    ]
 
 
 def last_user_text(messages: Any) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
+
+import orjson
 
 from nemo_gym.schema.response import NeMoGymResponse
 from nemo_gym.verifiers.response_text import function_calls
 
 E = TypeVar("E")
 A = TypeVar("A")
+
+MAX_NESTING = 100
+"""Levels of arrays and objects in arguments: deeper ones fit into no record, nor any tool's request."""
 
 
 class ArgumentsProblem(StrEnum):
@@ -49,19 +53,46 @@ class ToolCall:
 
 
 def parse_arguments(text: str | None) -> Arguments:
-    """Read the arguments of a call; never raises. `NaN` and `Infinity` aren't JSON, nor is an empty text."""
+    """Read the arguments of a call; never raises.
+
+    What can't be sent on as JSON is none: `NaN`, `1e999`, half a surrogate pair, more than MAX_NESTING levels, and an
+    empty text. Integers of more than 64 bits are read as floats, as they are in rows.
+    """
     try:
-        decoded = json.loads(text or "", parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        decoded = orjson.loads(text or "")
+    except orjson.JSONDecodeError:
+        return Arguments({}, ArgumentsProblem.NOT_JSON)
+    if _is_nested_deeper(decoded, MAX_NESTING, text or ""):
         return Arguments({}, ArgumentsProblem.NOT_JSON)
     if not isinstance(decoded, dict):
         return Arguments({}, ArgumentsProblem.NOT_AN_OBJECT, decoded)
     return Arguments(decoded, None, decoded)
 
 
+def _is_nested_deeper(value: Any, limit: int, text: str) -> bool:
+    if text.count("[") + text.count("{") <= limit:
+        return False
+    level = [value]
+    for _ in range(limit + 1):
+        level = [inner for each in level for inner in _inside(each)]
+    return bool(level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What a container holds; of an empty one, itself no longer."""
+    if isinstance(value, dict):
+        return value.values() or (None,)
+    return (value or (None,)) if isinstance(value, list) else ()
+
+
 def calls_of(response: NeMoGymResponse) -> list[ToolCall]:
     """The calls of a response in order."""
     return [ToolCall.of(call.name, call.arguments) for call in function_calls(response)]
+
+
+def recorded(calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
+    """Calls as records keep them: `name`, and `arguments` as they were decoded, `{}` for what is no JSON."""
+    return [{"name": call.name, "arguments": _decoded(call.arguments)} for call in calls]
 
 
 def contains(expected: ToolCall, actual: ToolCall, *, strict_types: bool = False) -> bool:
@@ -102,21 +133,41 @@ def greedy_matches(expected: Sequence[E], actual: Sequence[A], matches: Callable
 
 
 def maximum_matches(expected: Sequence[E], actual: Sequence[A], matches: Callable[[E, A], bool]) -> int:
-    """The most expected ones that find actual ones of their own, in any order (augmenting paths, Kuhn 1955)."""
+    """The most expected ones that find actual ones of their own, in any order."""
+    return len(maximum_matching(expected, actual, matches))
+
+
+def maximum_matching(expected: Sequence[E], actual: Sequence[A], matches: Callable[[E, A], bool]) -> dict[int, int]:
+    """Which expected one goes with which actual one, by their numbers, so that the most do (augmenting paths, Kuhn
+    1955)."""
     edges = [[number for number, other in enumerate(actual) if matches(each, other)] for each in expected]
+    taken: dict[int, int] = {}
     owner: dict[int, int] = {}
+    for start in range(len(expected)):
+        reached_by: dict[int, int] = {}
+        end = _free_end(start, edges, owner, reached_by)
+        while end is not None:
+            each = reached_by[end]
+            owner[end] = each
+            before = taken.get(each)
+            taken[each] = end
+            end = before
+    return taken
 
-    def place(each: int, tried: set[int]) -> bool:
+
+def _free_end(start: int, edges: list[list[int]], owner: dict[int, int], reached_by: dict[int, int]) -> int | None:
+    """An actual one nobody owns, at the end of a path of exchanges from `start`; the path is in `reached_by`."""
+    waiting = [start]
+    while waiting:
+        each = waiting.pop()
         for number in edges[each]:
-            if number in tried:
+            if number in reached_by:
                 continue
-            tried.add(number)
-            if number not in owner or place(owner[number], tried):
-                owner[number] = each
-                return True
-        return False
-
-    return sum(place(each, set()) for each in range(len(expected)))
+            reached_by[number] = each
+            if number not in owner:
+                return number
+            waiting.append(owner[number])
+    return None
 
 
 def ordered_matches(expected: Sequence[E], actual: Sequence[A], matches: Callable[[E, A], bool]) -> int:
@@ -199,5 +250,5 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+def _decoded(arguments: Arguments) -> Any:
+    return {} if arguments.problem is ArgumentsProblem.NOT_JSON else arguments.decoded

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import importlib
 import os
 import pickle
 import queue
@@ -26,6 +27,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from nemo_gym.errors import GymError
@@ -65,6 +67,19 @@ class WorkerCrashError(WorkerError, RuntimeError):
 
 class WorkerPoolFullError(WorkerError, RuntimeError):
     """Too many calls wait for a worker already."""
+
+
+class Library:
+    """A module, by its name, as an argument of a call: the worker imports it, before the call's time begins.
+
+    For what is slow to import, and what only the worker needs. The call fails with WorkerError where it isn't there.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        return importlib.import_module, (self._name,)
 
 
 class WorkerPool:
@@ -119,8 +134,11 @@ class WorkerPool:
             crew.join()
 
     def __del__(self) -> None:
-        if (crew := getattr(self, "_crew", None)) is not None and crew.pid == os.getpid():
-            crew.end()
+        try:
+            if (crew := getattr(self, "_crew", None)) is not None and crew.pid == os.getpid():
+                crew.end()
+        except AttributeError:  # the interpreter ends: modules are None by now, and `close` ran at exit
+            pass
 
     def snapshot(self) -> dict[str, int]:
         """How many workers there are, how many of them are busy, how many calls wait, and how many were killed."""

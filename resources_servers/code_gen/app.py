@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any, ClassVar
 
 from fastapi import FastAPI
@@ -14,16 +15,15 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
-from nemo_gym.config.errors import ConfigError
-from nemo_gym.failure_kinds import VERIFIER_ERROR
 from nemo_gym.openai_utils import NeMoGymResponse
-from nemo_gym.sandbox.providers.namespaces.availability import isolation
-from nemo_gym.verifiers.code_runner import CodeRunnerError
+from nemo_gym.verifier_fixture import server_fixture
+from nemo_gym.verifiers.code_runner import CodeRunnerError, require_isolation
 from nemo_gym.verifiers.extraction import last_fence
 from nemo_gym.verifiers.metrics import PassMetricsMixin
 from nemo_gym.verifiers.response_text import all_text
+from nemo_gym.verifiers.verdicts import RowError, unmeasured, verdict
 from resources_servers.code_gen.checking import GLOBAL_TIMEOUT, Verdict, check, code_runner
-from resources_servers.code_gen.unit_tests import UnitTests, UnitTestsError
+from resources_servers.code_gen.unit_tests import UnitTests
 
 logger = logging.getLogger(__name__)
 _TAGS = ("<think>", "</think>")
@@ -77,51 +77,43 @@ class CompCodingResourcesServer(PassMetricsMixin, SimpleResourcesServer):
     sample_deviation: ClassVar[bool] = True
 
     def setup_webserver(self) -> FastAPI:
-        if not self.config.allow_unsandboxed and (refusal := isolation().refusal):
-            raise ConfigError(
-                f"{self.config.name} runs programs that a model wrote, and can't isolate them here. {refusal} Or set "
-                "allow_unsandboxed: true for this server, to run them as your own user."
-            )
+        require_isolation(self.config.name, allow_unsandboxed=self.config.allow_unsandboxed)
         return super().setup_webserver()
 
     async def verify(self, body: CompCodingVerifyRequest) -> CompCodingVerifyResponse:  # type: ignore[override]
-        own = await self.verdict(body.response, body.verifier_metadata or {})
-        return CompCodingVerifyResponse(
-            responses_create_params=body.responses_create_params,
-            response=body.response,
-            difficulty=(body.verifier_metadata or {}).get("difficulty"),
-            **own,
-        )
+        metadata = body.verifier_metadata or {}
+        own = await self.judged(body.response, metadata)
+        return verdict(CompCodingVerifyResponse, body, own, difficulty=metadata.get("difficulty"))
 
-    async def verdict(self, response: NeMoGymResponse, metadata: dict[str, Any]) -> dict[str, Any]:
-        """The reward, and what it is based on. Raises UnitTestsError for a row without `unit_tests`."""
+    async def judged(self, response: NeMoGymResponse, metadata: dict[str, Any]) -> dict[str, Any]:
+        """The reward, and what it is based on."""
         text = all_text(response)
         if not text.strip():
             return {"reward": 0.0}
         if metadata.get("unit_tests") is None:
-            raise UnitTestsError("The row has no verifier_metadata.unit_tests: add `inputs` and `outputs` to it.")
+            return unmeasured(RowError("The row has no verifier_metadata.unit_tests: give it `inputs` and `outputs`."))
         code = last_fence(text)
         if not code:
             return {"reward": 0.0, "extracted_model_output": text}
         found = {"extracted_model_output": text, "extracted_model_code": code}
         try:
-            verdict = await self.check(code, metadata["unit_tests"])
-        except (UnitTestsError, CodeRunnerError) as error:
-            return found | _masked(error)
+            checked = await self.check(code, metadata["unit_tests"])
+        except (RowError, CodeRunnerError) as error:
+            return found | unmeasured(error) | _global_failure(error)
         if self.config.debug:
-            logger.info("%s: %s", verdict.result, verdict.metadata)
+            logger.info("%s: %s", checked.result, checked.metadata)
         violates = breaks_reasoning_format(response)
-        reward = self.config.reasoning_format_penalty if violates else float(verdict.passed)
+        reward = self.config.reasoning_format_penalty if violates else float(checked.passed)
         return found | {
             "reward": reward,
-            "result": verdict.result,
-            "metadata": verdict.metadata,
-            "unit_tests_time_taken": verdict.seconds,
+            "result": checked.result,
+            "metadata": checked.metadata,
+            "unit_tests_time_taken": checked.seconds,
             "reasoning_format_violation_rate": float(violates),
         }
 
     async def check(self, code: str, unit_tests: Any) -> Verdict:
-        """Run a program. Raises UnitTestsError, CodeRunnerError."""
+        """Run a program. Raises RowError, CodeRunnerError."""
         tests = await asyncio.to_thread(UnitTests.of, unit_tests)
         runner = code_runner(self.config.num_processes, allow_unsandboxed=self.config.allow_unsandboxed)
         return await check(runner, tests, code, self.config.unit_test_timeout_secs)
@@ -139,15 +131,21 @@ def breaks_reasoning_format(response: NeMoGymResponse) -> bool:
     return any(reasoning.count(tag) > 1 for tag in _TAGS)
 
 
-def _masked(error: Exception) -> dict[str, Any]:
+def _global_failure(error: Exception) -> dict[str, Any]:
     return {
-        "reward": 0.0,
-        "mask_sample": True,
-        "failure_kind": VERIFIER_ERROR,
-        "failure_reason": str(error),
-        "result": [GLOBAL_TIMEOUT] if isinstance(error, UnitTestsError) else None,
+        "result": [GLOBAL_TIMEOUT] if isinstance(error, RowError) else None,
         "metadata": {"error_code": GLOBAL_TIMEOUT, "error_message": str(error)},
     }
+
+
+VERIFIER_FIXTURE = server_fixture(
+    CompCodingResourcesServer,
+    CompCodingVerifyRequest,
+    Path(__file__).parent / "tests" / "verifier_cases.jsonl",
+    num_processes=1,
+    unit_test_timeout_secs=10,
+    debug=False,
+)
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def code_runner(concurrency: int, *, allow_unsandboxed: bool = False) -> CodeRun
 
 
 async def check(runner: CodeRunner, tests: UnitTests, code: str, timeout_s: float) -> Verdict:
-    """Run `code` on each test for `timeout_s` seconds at most. Raises UnitTestsError, CodeRunnerError."""
+    """Run `code` on each test for `timeout_s` seconds at most. Raises RowError, CodeRunnerError."""
     calls = await asyncio.to_thread(calls_of, tests) if tests.fn_name else None
-    total = (timeout_s + 1) * len(tests.inputs) + 5
+    total = seconds_for_all(timeout_s, len(tests.inputs))
     limits = Limits(wall_s=total, cpu_s=_cpu_seconds(timeout_s), memory_mib=MEMORY_MIB)
     longest = max(map(len, tests.outputs))
     async with python_cases(
@@ -64,11 +64,17 @@ async def check(runner: CodeRunner, tests: UnitTests, code: str, timeout_s: floa
         started = time.monotonic()
         verdict = await _judged(cases, tests, calls)
         seconds = time.monotonic() - started
-    if verdict.result[-1] == TIME_LIMIT and seconds >= total:
+        is_late = verdict.result[-1] == TIME_LIMIT and cases.is_out_of_time(total)
+    if is_late:
         metadata = {**verdict.metadata, "error_code": GLOBAL_TIMEOUT, "error_message": "Global Time Limit Exceeded"}
         return Verdict([GLOBAL_TIMEOUT] * len(tests.inputs), metadata, seconds)
     metadata = verdict.metadata or {"execution time": seconds}
     return Verdict(verdict.result, metadata, seconds)
+
+
+def seconds_for_all(timeout_s: float, tests: int) -> float:
+    """What all tests of a program may take together, and loading it."""
+    return (timeout_s + 1) * tests + 5
 
 
 async def _judged(cases: PythonCases, tests: UnitTests, calls: Sequence[Call] | None) -> Verdict:

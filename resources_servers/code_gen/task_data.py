@@ -2,11 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-
-def _consumed_by(*readers: str, **more: str) -> Any:
-    return Field(json_schema_extra={"consumed_by": list(readers), **more})
+from nemo_gym.task_data import consumed_by
 
 
 class TaskData(BaseModel):
@@ -15,8 +13,8 @@ class TaskData(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    unit_tests: Annotated[dict[str, Any], _consumed_by("verify", legacy_location="verifier_metadata")]
-    difficulty: Annotated[str | None, _consumed_by("metrics", legacy_location="verifier_metadata")] = None
-    hash_id: Annotated[str | None, _consumed_by("provenance")] = None
-    dataset: Annotated[str | None, _consumed_by("provenance")] = None
-    source: Annotated[str | None, _consumed_by("provenance")] = None
+    unit_tests: Annotated[dict[str, Any], consumed_by("verify", legacy_location="verifier_metadata")]
+    difficulty: Annotated[str | None, consumed_by("metrics", legacy_location="verifier_metadata")] = None
+    hash_id: Annotated[str | None, consumed_by("provenance")] = None
+    dataset: Annotated[str | None, consumed_by("provenance")] = None
+    source: Annotated[str | None, consumed_by("provenance")] = None

@@ -10,13 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from nemo_gym.errors import GymError
+from nemo_gym.verifiers.verdicts import RowError
 
 _MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
-
-
-class UnitTestsError(GymError):
-    """Tests that say nothing about a program: the fault of the row."""
 
 
 class UnitTests(BaseModel):
@@ -28,16 +24,16 @@ class UnitTests(BaseModel):
 
     @classmethod
     def of(cls, fields: Any) -> "UnitTests":
-        """The tests that a row's `unit_tests` hold. Raises UnitTestsError, also for none and for unpaired ones."""
+        """The tests that a row's `unit_tests` hold. Raises RowError, also for none and for unpaired ones."""
         try:
             tests = cls.model_validate(_unpacked(fields) if isinstance(fields, Mapping) else fields)
         except (ValidationError, binascii.Error, zlib.error, ValueError, TypeError) as error:
             first = str(error).splitlines()[0]
-            raise UnitTestsError(
+            raise RowError(
                 f"verifier_metadata.unit_tests can't be read ({first}): give lists `inputs` and `outputs`, or `packed`."
             ) from error
         if not tests.inputs:
-            raise UnitTestsError("verifier_metadata.unit_tests is empty, so that any program would pass: add a test.")
+            raise RowError("verifier_metadata.unit_tests is empty, so that any program would pass: add a test.")
         return tests
 
     @model_validator(mode="after")
@@ -56,14 +52,14 @@ class Call:
 
 
 def calls_of(tests: UnitTests) -> list[Call]:
-    """The tests of a function; arguments are a JSON value a line. Raises UnitTestsError."""
+    """The tests of a function; arguments are a JSON value a line. Raises RowError."""
     calls = []
     for number, (given, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
         try:
             arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
             calls.append(Call(arguments, json.loads(expected)))
         except (ValueError, RecursionError) as error:
-            raise UnitTestsError(f"Test {number} of the row's unit_tests is no JSON: {error}.") from error
+            raise RowError(f"Test {number} of the row's unit_tests is no JSON: {error}.") from error
     return calls
 
 

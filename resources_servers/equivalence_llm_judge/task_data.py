@@ -2,11 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-
-def _consumed_by(*readers: str) -> Any:
-    return Field(json_schema_extra={"consumed_by": list(readers)})
+from nemo_gym.task_data import consumed_by
 
 
 class TaskData(BaseModel):
@@ -14,8 +12,8 @@ class TaskData(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    expected_answer: Annotated[str | None, _consumed_by("verify")] = None
-    metadata: Annotated[dict[str, Any] | None, _consumed_by("verify", "provenance")] = None
-    template_metadata: Annotated[dict[str, Any] | None, _consumed_by("verify")] = None
-    uuid: Annotated[str | int | None, _consumed_by("provenance")] = None
-    options: Annotated[list[dict[str, Any]] | None, _consumed_by("provenance")] = None
+    expected_answer: Annotated[str | None, consumed_by("verify")] = None
+    metadata: Annotated[dict[str, Any] | None, consumed_by("verify", "provenance")] = None
+    template_metadata: Annotated[dict[str, Any] | None, consumed_by("verify")] = None
+    uuid: Annotated[str | int | None, consumed_by("provenance")] = None
+    options: Annotated[list[dict[str, Any]] | None, consumed_by("provenance")] = None

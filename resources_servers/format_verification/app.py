@@ -10,8 +10,9 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
-from nemo_gym.failure_kinds import VERIFIER_ERROR
 from nemo_gym.verifiers.patterns import PatternTimeoutError
+from nemo_gym.verifiers.response_text import all_text
+from nemo_gym.verifiers.verdicts import RowError, unmeasured, verdict
 from resources_servers.format_verification.checks import check_format
 
 
@@ -44,18 +45,11 @@ class FormatVerificationResourcesServer(SimpleResourcesServer):
         self, body: FormatVerificationVerifyRequest
     ) -> FormatVerificationVerifyResponse:
         try:
-            details = await check_format(body.verifier, body.response.output_text)
-            verdict: dict[str, Any] = {"reward": float(details["passed"])}
-        except PatternTimeoutError as error:
-            details, reason = {}, str(error)
-            verdict = {"reward": 0.0, "mask_sample": True, "failure_kind": VERIFIER_ERROR, "failure_reason": reason}
-        return FormatVerificationVerifyResponse(
-            responses_create_params=body.responses_create_params,
-            response=body.response,
-            verifier=body.verifier,
-            match_details=details,
-            **verdict,
-        )
+            details = await check_format(body.verifier, all_text(body.response))
+        except (PatternTimeoutError, RowError) as error:
+            return verdict(FormatVerificationVerifyResponse, body, unmeasured(error), match_details={})
+        reward = float(details["passed"])
+        return verdict(FormatVerificationVerifyResponse, body, reward=reward, match_details=details)
 
 
 if __name__ == "__main__":

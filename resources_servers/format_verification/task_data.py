@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nemo_gym.task_data import consumed_by
+
 
 class LineVerifier(BaseModel):
     """So many lines in which one of the patterns is found."""
@@ -26,11 +28,12 @@ class MarkerVerifier(BaseModel):
     patterns: list[str] = []
 
 
+Verifier = Annotated[LineVerifier | MarkerVerifier, Field(discriminator="type")]
+
+
 class TaskData(BaseModel):
     """A text to write in a given form."""
 
     model_config = ConfigDict(extra="allow")
 
-    verifier: Annotated[
-        LineVerifier | MarkerVerifier, Field(discriminator="type", json_schema_extra={"consumed_by": ["verify"]})
-    ]
+    verifier: Annotated[Verifier, consumed_by("verify")]

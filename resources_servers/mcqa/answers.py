@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from nemo_gym.verifiers.extraction import last_box, unwrapped
+from nemo_gym.verifiers.unicode_forms import nfkc
 
 RowGradingMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
 GradingMode = Literal[RowGradingMode, "lenient_answer_colon_md"]
@@ -99,7 +99,7 @@ def read_match(match: str, options: Options) -> str | None:
 
 def normalised(text: str) -> str:
     """NFKC, foreign option letters as A to D, without outer spaces."""
-    return unicodedata.normalize("NFKC", text).translate(_FOREIGN_LETTERS).strip()
+    return nfkc(text).translate(_FOREIGN_LETTERS).strip()
 
 
 def _from_box(text: str, options: Options) -> str | None:
@@ -127,10 +127,10 @@ def _from_first_answer_line(text: str, options: Options) -> str | None:
 
 
 def _from_marked_lines(text: str, options: Options, answer_prefix: str | None) -> str | None:
-    text = unicodedata.normalize("NFKC", text)
+    text = nfkc(text)
     payloads = [(match.start(), match[1]) for match in _MARKED_ANSWER_LINE.finditer(text)]
     if answer_prefix:
-        prefix = re.escape(unicodedata.normalize("NFKC", answer_prefix))
+        prefix = re.escape(nfkc(answer_prefix))
         lines = re.finditer(rf"{prefix}([^\n]*)", text, re.IGNORECASE)
         payloads += [(match.start(), match[1]) for match in lines]
     in_order = sorted(payloads, key=lambda payload: payload[0], reverse=True)
@@ -159,4 +159,4 @@ def _lists_several(payload: str, options: Options) -> bool:
 
 
 def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+    return " ".join(nfkc(text).lower().split())

@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
-
 from nemo_gym.base_resources_server import (
     BaseResourcesServerConfig,
     BaseRunRequest,
@@ -12,9 +10,11 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
-from nemo_gym.failure_kinds import VERIFIER_ERROR
-from nemo_gym.reward_profile import compute_pass_majority_metrics, highest_k_metrics
+from nemo_gym.verifiers.long_texts import read_apart
+from nemo_gym.verifiers.metrics import AVERAGE, MAJORITY, PASS, Headline, PassMetricsMixin
 from nemo_gym.verifiers.patterns import PatternError, PatternTimeoutError, find_groups
+from nemo_gym.verifiers.response_text import all_text
+from nemo_gym.verifiers.verdicts import RowError, unmeasured, verdict
 from resources_servers.mcqa.answers import GradingMode, Options, RowGradingMode, read_answer, read_match
 
 
@@ -26,19 +26,13 @@ class MCQAResourcesServerConfig(BaseResourcesServerConfig):
     grading_mode: GradingMode | None = None
 
 
-class MCQAQuestion(BaseModel):
-    """What of a row says how to grade it."""
-
+class MCQARunRequest(BaseRunRequest):
     uuid: str | None = None
     options: list[dict[str, str | None]] | None = None
     expected_answer: str | None = None
     metadata: dict[str, Any] | None = None
     grading_mode: RowGradingMode = "strict_single_letter_boxed"
     template_metadata: dict[str, Any] | None = None
-
-
-class MCQARunRequest(MCQAQuestion, BaseRunRequest):
-    pass
 
 
 class MCQAVerifyRequest(MCQARunRequest, BaseVerifyRequest):
@@ -52,59 +46,55 @@ class MCQAVerifyResponse(BaseVerifyResponse):
     extracted_answer: str | None = None
 
 
-class MCQAResourcesServer(SimpleResourcesServer):
+class MCQAResourcesServer(PassMetricsMixin, SimpleResourcesServer):
     config: MCQAResourcesServerConfig
 
     ray_enabled: ClassVar[bool | None] = False
     shareable: ClassVar[bool] = True
+    answer_key: ClassVar[str | None] = "extracted_answer"
+    key_names: ClassVar[tuple[str, ...]] = ("mean/reward", "pass@1/accuracy")
+    headlines: ClassVar[tuple[Headline, ...]] = (
+        Headline(AVERAGE, ("accuracy", "no_answer")),
+        Headline(PASS, ("no_answer",)),
+        Headline(MAJORITY, ("accuracy",)),
+    )
 
     async def verify(self, body: MCQAVerifyRequest) -> MCQAVerifyResponse:  # type: ignore[override]
         gold = (body.expected_answer or "").strip().upper()
-        verdict: dict[str, Any] = {"reward": 0.0}
         try:
             answer = await self.extract_answer(body)
-            verdict = {"reward": float(answer is not None and answer == gold)}
-        except PatternTimeoutError as error:
-            answer = None
-            verdict |= {"mask_sample": True, "failure_kind": VERIFIER_ERROR, "failure_reason": str(error)}
-        return MCQAVerifyResponse(
-            responses_create_params=body.responses_create_params,
-            response=body.response,
-            expected_answer=gold,
-            extracted_answer=answer,
-            **verdict,
-        )
+        except (PatternTimeoutError, RowError) as error:
+            return verdict(MCQAVerifyResponse, body, unmeasured(error), expected_answer=gold)
+        reward = float(answer is not None and answer == gold)
+        return verdict(MCQAVerifyResponse, body, reward=reward, expected_answer=gold, extracted_answer=answer)
 
     async def extract_answer(self, body: MCQAVerifyRequest) -> str | None:
         """The letter of the response: by the row's own patterns, else by the grading mode.
 
-        Raises PatternTimeoutError for a pattern that takes too long, ValueError for one with several groups.
+        Raises PatternTimeoutError for a pattern that takes too long, RowError for one with several groups.
         """
-        text = body.response.output_text.strip()
+        text = all_text(body.response).strip()
         if not text:
             return None
         options, template = Options.of(body.options), body.template_metadata or {}
-        for pattern in _patterns(template.get("output_regex")):
-            answer = await _last_match(pattern, text, options)
-            if answer is not None:
-                return answer
+        answer = await matched_letter(template.get("output_regex"), text, options)
+        if answer is not None:
+            return answer
         prefix = template.get("answer_prefix")
-        return read_answer(self.config.grading_mode or body.grading_mode, text, options, prefix)
-
-    def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
-        return compute_pass_majority_metrics(tasks, answer_key="extracted_answer")[0]
-
-    def get_key_metrics(self, agent_metrics: dict[str, Any]) -> dict[str, Any]:
-        shown = {name: agent_metrics[name] for name in ("mean/reward",) if name in agent_metrics}
-        shown |= highest_k_metrics(agent_metrics, "pass@1[avg-of-{k}]", score_names=["accuracy", "no_answer"])
-        shown |= highest_k_metrics(agent_metrics, "pass@{k}", score_names=["no_answer"])
-        shown |= highest_k_metrics(agent_metrics, "majority@{k}", score_names=["accuracy"])
-        return shown | {name: agent_metrics[name] for name in ("pass@1/accuracy",) if name in agent_metrics}
+        mode = self.config.grading_mode or body.grading_mode
+        return await read_apart(len(text), read_answer, mode, text, options, prefix)
 
 
-def _patterns(output_regex: Any) -> list[str]:
-    patterns = output_regex if isinstance(output_regex, list) else [output_regex]
-    return [pattern for pattern in patterns if isinstance(pattern, str)]
+async def matched_letter(output_regex: Any, text: str, options: Options) -> str | None:
+    """The letter by a row's pattern, or by the first of a list of them that yields one.
+
+    Raises PatternTimeoutError, RowError.
+    """
+    for pattern in output_regex if isinstance(output_regex, list) else [output_regex]:
+        answer = await _last_match(pattern, text, options) if isinstance(pattern, str) else None
+        if answer is not None:
+            return answer
+    return None
 
 
 async def _last_match(pattern: str, text: str, options: Options) -> str | None:
@@ -115,7 +105,7 @@ async def _last_match(pattern: str, text: str, options: Options) -> str | None:
     if not matches:
         return None
     if not isinstance(matches[-1], str):
-        raise ValueError(f"output_regex {pattern!r} has several groups; leave one that holds the answer")
+        raise RowError(f"output_regex {pattern!r} has several groups; leave one that holds the answer")
     return read_match(matches[-1], options)
 
 

@@ -2,11 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-
-def _consumed_by(*readers: str) -> Any:
-    return Field(json_schema_extra={"consumed_by": list(readers)})
+from nemo_gym.task_data import consumed_by
 
 
 class TaskData(BaseModel):
@@ -14,11 +12,11 @@ class TaskData(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    options: Annotated[list[dict[str, str | None]] | None, _consumed_by("verify")] = None
-    expected_answer: Annotated[str | None, _consumed_by("verify", "metrics")] = None
+    options: Annotated[list[dict[str, str | None]] | None, consumed_by("verify")] = None
+    expected_answer: Annotated[str | None, consumed_by("verify", "metrics")] = None
     grading_mode: Annotated[
-        Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"], _consumed_by("verify")
+        Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"], consumed_by("verify")
     ] = "strict_single_letter_boxed"
-    template_metadata: Annotated[dict[str, Any] | None, _consumed_by("verify")] = None
-    uuid: Annotated[str | None, _consumed_by("provenance")] = None
-    metadata: Annotated[dict[str, Any] | None, _consumed_by("provenance")] = None
+    template_metadata: Annotated[dict[str, Any] | None, consumed_by("verify")] = None
+    uuid: Annotated[str | None, consumed_by("provenance")] = None
+    metadata: Annotated[dict[str, Any] | None, consumed_by("provenance")] = None

@@ -5,6 +5,7 @@ What the model did and what should have been done are each replayed on an untouc
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from fastapi import FastAPI, HTTPException, Request
@@ -24,6 +25,9 @@ from nemo_gym.base_resources_server import (
     SimpleResourcesServer,
 )
 from nemo_gym.server_utils import SESSION_ID_KEY
+from nemo_gym.verifier_fixture import server_fixture
+from nemo_gym.verifiers.response_text import function_calls
+from nemo_gym.verifiers.verdicts import verdict
 from resources_servers.workplace_assistant.utils import SCHEMAS, ToolEnvironment
 
 
@@ -113,11 +117,11 @@ class WorkbenchResourcesServer(SimpleResourcesServer):
 
     async def verify(self, body: WorkbenchVerifyRequest) -> WorkbenchVerifyResponse:  # type: ignore[override]
         """Whether the office would look the same after what was done and after what should have been."""
-        made = [(item.name, item.arguments) for item in body.response.output if item.type == "function_call"]
+        made = [(call.name, call.arguments) for call in function_calls(body.response)]
         truth = body.ground_truth if isinstance(body.ground_truth, list) else []
         wanted = [(call.get("name"), call.get("arguments")) for call in truth]
         is_right = (await replayed(made)).office.is_equal((await replayed(wanted)).office)
-        return WorkbenchVerifyResponse(**body.model_dump(), reward=float(is_right))
+        return verdict(WorkbenchVerifyResponse, body, reward=float(is_right))
 
 
 async def replayed(calls: Iterable[tuple[Any, Any]]) -> ToolEnvironment:
@@ -130,6 +134,11 @@ async def replayed(calls: Iterable[tuple[Any, Any]]) -> ToolEnvironment:
         except Exception:
             continue
     return environment
+
+
+VERIFIER_FIXTURE = server_fixture(
+    WorkbenchResourcesServer, WorkbenchVerifyRequest, Path(__file__).parent / "tests" / "verifier_cases.jsonl"
+)
 
 
 if __name__ == "__main__":

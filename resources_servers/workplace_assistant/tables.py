@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Row: TypeAlias = Mapping[str, str]
 """Column name to text; every column is text, an empty one is ''."""
@@ -41,7 +41,7 @@ class Table:
 
     def append(self, row: Row, *, relabel: bool = True) -> None:
         """Add a row at the end. It is labelled 0 without `relabel`; with it all rows are numbered anew."""
-        self._rows = [*self._rows, MappingProxyType(dict(row))]
+        self._rows = [*self._rows, _as_text(row)]
         self._labels = range(len(self._rows)) if relabel else [*self._labels, 0]
 
     def delete(self, column: str, value: str) -> bool:
@@ -56,7 +56,7 @@ class Table:
         """Change fields of the rows with that value; False when there is none."""
         if self.find(column, value) is None:
             return False
-        self._rows = [MappingProxyType({**row, **changes}) if row[column] == value else row for row in self._rows]
+        self._rows = [_as_text({**row, **changes}) if row[column] == value else row for row in self._rows]
         return True
 
     def next_id(self, column: str) -> int:
@@ -70,6 +70,11 @@ class Table:
         return list(self._labels) == list(other._labels) and all(
             _compared(mine) == _compared(theirs) for mine, theirs in zip(self._rows, other._rows, strict=True)
         )
+
+
+def _as_text(fields: Mapping[str, Any]) -> Row:
+    """A row of what a model wrote, which may be anything that JSON has."""
+    return MappingProxyType({name: str(value) for name, value in fields.items()})
 
 
 def _compared(row: Row) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
+
+from nemo_gym.task_data import consumed_by
 
 
 class TaskData(BaseModel):
@@ -10,7 +12,7 @@ class TaskData(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    ground_truth: Annotated[list[dict[str, Any]] | str, Field(json_schema_extra={"consumed_by": ["verify"]})]
-    id: Annotated[int | None, Field(json_schema_extra={"consumed_by": ["provenance"]})] = None
-    category: Annotated[str | None, Field(json_schema_extra={"consumed_by": ["metrics"]})] = None
-    environment_name: Annotated[str | None, Field(json_schema_extra={"consumed_by": ["provenance"]})] = None
+    ground_truth: Annotated[list[dict[str, Any]] | str, consumed_by("verify")]
+    id: Annotated[int | None, consumed_by("provenance")] = None
+    category: Annotated[str | None, consumed_by("metrics")] = None
+    environment_name: Annotated[str | None, consumed_by("provenance")] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseFunctionToolCall
 from responses_api_agents.simple_agent.conversation import Conversation, cookie_values, mark_unfinished, tool_calls
@@ -18,6 +18,16 @@ AskModel = Callable[[Any, dict[str, str] | None], Awaitable[tuple[Any, dict[str,
 
 PostTool = Callable[[str, str, dict[str, Any], dict[str, str]], Awaitable[Any]]
 """Given a tool's name and path, arguments and the resources server's cookies: the HTTP answer, whatever its status."""
+
+
+class ObservedActivation(Protocol):
+    """What a trajectory is made of."""
+
+    recording: Recording | None
+    status: Literal["completed", "incomplete"]
+
+    @property
+    def conversation(self) -> Conversation: ...
 
 
 @dataclass

@@ -21,9 +21,9 @@ from nemo_gym.config_types import ModelServerRef, ResourcesServerRef
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import get_response_json, raise_for_status
 from nemo_gym.server_utils import request as http_request
-from responses_api_agents.simple_agent.activation import Activation
+from responses_api_agents.simple_agent.activation import Activation, ObservedActivation
 from responses_api_agents.simple_agent.conversation import Conversation, cookie_values
-from responses_api_agents.simple_agent.environment import release_in_background
+from responses_api_agents.simple_agent.environment import metrics_at, release_in_background
 from responses_api_agents.simple_agent.recording import Recording, add_resolution, take_trajectory, with_trajectory
 from responses_api_agents.simple_agent.sessions import SimpleAgentSessionState, session_state
 from responses_api_agents.simple_agent.tools import offered_tools
@@ -116,26 +116,28 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         body: NeMoGymResponseCreateParamsNonStreaming,
         session: SimpleAgentSessionState | None,
     ) -> Activation:
-        async def ask_model(sent: Any, cookies: dict[str, str] | None) -> tuple[Any, dict[str, str]]:
-            answer = await self.server_client.post(
-                server_name=self.config.model_server.name,
-                url_path=self.url_path_for_request("/v1/responses", request),
-                json=sent,
-                cookies=cookies,
-            )
-            await raise_for_status(answer)
-            return await get_response_json(answer), cookie_values(answer.cookies)
-
         return Activation(
             conversation=Conversation(body),
             offered=offered_tools(body.tools),
-            ask_model=ask_model,
+            ask_model=partial(self._ask_model, request),
             post_tool=partial(self._post_tool, session),
             cookies=session.resources_cookies if session else cookie_values(request.cookies),
             max_steps=self.config.max_steps,
             execute_tools=self.config.execute_tools,
             recording=self._recording(request, session),
         )
+
+    async def _ask_model(
+        self, request: Request, sent: Any, cookies: dict[str, str] | None
+    ) -> tuple[Any, dict[str, str]]:
+        answer = await self.server_client.post(
+            server_name=self.config.model_server.name,
+            url_path=self.url_path_for_request("/v1/responses", request),
+            json=sent,
+            cookies=cookies,
+        )
+        await raise_for_status(answer)
+        return await get_response_json(answer), cookie_values(answer.cookies)
 
     async def _post_tool(
         self,
@@ -168,7 +170,7 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         self,
         result: NeMoGymResponse,
         request: Request,
-        activation: Activation,
+        activation: ObservedActivation,
         session: SimpleAgentSessionState | None,
     ) -> NeMoGymResponse:
         recording, rollout_id = activation.recording, _rollout_id_of(request)
@@ -185,11 +187,7 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         """The metrics of the resources server, which knows what its rewards mean."""
         if self.config.resources_server is None or self.config.skip_verification:
             return await super().aggregate_metrics(body)
-        answer = await self.server_client.post(
-            server_name=self.config.resources_server.name, url_path="/aggregate_metrics", json=body
-        )
-        await raise_for_status(answer)
-        return AggregateMetrics.model_validate(await get_response_json(answer))
+        return await metrics_at(self.server_client, self.config.resources_server.name, body)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,11 @@ class Conversation:
         self._raw_output.append(item)
         self._output.append(NeMoGymFunctionCallOutput.model_validate(item))
 
+    def add_user_message(self, text: str) -> None:
+        item = {"type": "message", "role": "user", "content": text}
+        self._raw_output.append(item)
+        self._output.append(NeMoGymEasyInputMessage.model_validate(item))
+
     def result(self) -> NeMoGymResponse:
         """The last response, with the output and the usage of all."""
         assert self._last is not None

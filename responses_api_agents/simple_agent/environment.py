@@ -6,9 +6,10 @@ import asyncio
 import logging
 from typing import Any
 
+from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest
 from nemo_gym.failure_kinds import SESSION_EXPIRED, SESSION_LOST
 from nemo_gym.serve.failures import Cause
-from nemo_gym.server_utils import ServerClient, raise_for_status
+from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
 
 _GONE = 410
 _RELEASE_SECONDS = 30.0
@@ -27,6 +28,13 @@ async def raise_for_lost_session(answer: Any) -> None:
     cause = Cause.of_headers(answer.headers)
     if cause is not None and cause.kind in (SESSION_EXPIRED, SESSION_LOST):
         await raise_for_status(answer)
+
+
+async def metrics_at(client: ServerClient, server_name: str, body: AggregateMetricsRequest) -> AggregateMetrics:
+    """The metrics of a run by the resources server, which knows what its rewards mean."""
+    answer = await client.post(server_name=server_name, url_path="/aggregate_metrics", json=body)
+    await raise_for_status(answer)
+    return AggregateMetrics.model_validate(await get_response_json(answer))
 
 
 def release_in_background(client: ServerClient, server_name: str, cookies: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import yaml
 
@@ -65,6 +65,14 @@ class Workplace:
         self.runs.mkdir(exist_ok=True)
         content = {"head_server": {"port": self.head_port}, **settings}
         (self.folder / "env.yaml").write_text(yaml.safe_dump(content))
+
+    @classmethod
+    def bare(cls, folder: Path) -> Self:
+        """With an empty env.yaml: everything comes from the command line."""
+        workplace = cls(folder)
+        workplace.runs.mkdir()
+        (folder / "env.yaml").write_text("")
+        return workplace
 
     def write_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
         (self.folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))

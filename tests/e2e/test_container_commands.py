@@ -22,11 +22,7 @@ def policy(provider: MockProvider) -> list[str]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Workplace:
-    """A folder with an empty env.yaml: everything comes from the command line."""
-    workplace = Workplace(tmp_path)
-    workplace.runs.mkdir()
-    (tmp_path / "env.yaml").write_text("")
-    return workplace
+    return Workplace.bare(tmp_path)
 
 
 def head(place: Workplace, host: str = "127.0.0.1") -> list[str]:

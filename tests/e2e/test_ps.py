@@ -22,7 +22,7 @@ SERVER_KEYS = {
 }
 VIEW_KEYS = {
     *("version", "as_of", "port", "pid", "command", "uptime_s", "findings", "servers", "processes", "collectors"),
-    *("stages", "rollouts"),
+    *("stages", "rollouts", "backends"),
 }
 
 
@@ -52,14 +52,15 @@ def test_it_says_which_rollout_waits_where(stuck: Workplace, placement: tuple[st
         assert told.keys() == VIEW_KEYS and told["servers"][0].keys() == SERVER_KEYS
         assert told["stages"] == {"model": 4, "queued": 2}
         assert {(each["stage"], each["server"]) for each in told["rollouts"]} == {("model", "policy_model")}
-        assert sorted(each["rollout"] for each in told["rollouts"]) == ["0/0", "1/0", "2/0", "3/0"]
+        assert sorted(each["rollout"] for each in told["rollouts"]) == ["0-0", "1-0", "2-0", "3-0"]
         policy = {server["name"]: server for server in told["servers"]}["policy_model"]
         assert (policy["in_flight"], policy["state"], policy["answers"]) == (4, "running", True)
         assert policy["oldest_s"] > 0 and policy["memory_bytes"] > 1 << 20
         (collector,) = told["collectors"]
         assert (collector["pid"], collector["states"]["running"]) == (run.process.pid, 4)
         text = stuck.gym("ps", COLUMNS="60").out
-        assert "has waited" in text.splitlines()[1] and "in model at policy_model" in text.splitlines()[1]
+        first = " ".join(" ".join(text.splitlines()[1:3]).split())
+        assert first.startswith("Oldest: ") and "in model at policy_model" in first
         assert "In flight: 4 model, 2 queued" in text
         run.stop(signal.SIGINT)
 

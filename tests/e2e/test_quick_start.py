@@ -64,8 +64,11 @@ def test_run_ends_with_the_health_of_its_records(servers: tuple[Workplace, Backg
     ended = place.gym(*RUN, "++output_jsonl_fpath=checked/run.jsonl")
     assert ended.code == 0, ended.err
     assert "\nHealth: 5 rollouts checked, " in ended.out
-    summary = json.loads((place.folder / "checked/quality_summary.json").read_text())
-    assert summary["run"]["artifacts"]["records"] == 5
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("Health: ")]
+    assert "nothing wrong in their records; model calls were not captured" in line and "unobserved" not in ended.out
+    for name in ("quality_summary.json", "run_quality_summary.json"):
+        summary = json.loads((place.folder / "checked" / name).read_text())
+        assert (summary["run"]["artifacts"]["records"], summary["run"]["files"]) == (5, ["run.jsonl"])
     assert len(place.read_rows("checked/rollout_verdicts.jsonl")) == 5
     unchecked = place.gym(*RUN, "++output_jsonl_fpath=unchecked/run.jsonl", "--no-health-check")
     assert unchecked.code == 0 and "Health:" not in unchecked.out

@@ -310,11 +310,13 @@ class Trial:
         return {0, 1} if fault is Fault.STOP else {1}
 
     def _heals(self) -> bool:
-        """Whether a run of its own accord ends as if nothing had been: a dead server is restarted, a hung one isn't."""
-        victim, fault, moment = self.cell.victim, self.cell.fault, self.cell.moment
+        """Whether a run of its own accord ends as if nothing had been: a dead server is started again, at startup too.
+
+        A hung one is so only after longer than a cell lasts.
+        """
+        victim, fault = self.cell.victim, self.cell.fault
         if victim in SERVERS:
-            is_death = fault in (Fault.TERM, Fault.KILL)
-            return fault in (Fault.RESET, Fault.FULL) or (is_death and moment is not Moment.STARTUP)
+            return fault is not Fault.STOP
         return victim is Victim.ZYGOTE and fault in (Fault.TERM, Fault.STOP)
 
     def _see(self, text: str) -> None:

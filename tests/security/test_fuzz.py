@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +11,7 @@ import httpx
 import pytest
 
 from tests.security.kinds import KINDS, Kind, served
+from tests.spoiling import spoiled
 
 BODIES_PER_ROUTE = 200
 
@@ -75,6 +74,9 @@ ODD: tuple[Any, ...] = (
 )
 
 
+ADDED = ("_ng_rollout_id", "_ng_task_index", "stream", "model", "x")
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
@@ -82,36 +84,11 @@ def nested(depth: int) -> Any:
     return value
 
 
-def spoiled(body: dict[str, Any], rng: random.Random) -> bytes:
-    """The body with one to four values anywhere in it replaced, removed or added."""
-    body = copy.deepcopy(body)
-    for _ in range(rng.randint(1, 4)):
-        holder: Any = body
-        while True:
-            keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
-            if not keys:
-                break
-            key = rng.choice(keys)
-            if isinstance(holder[key], dict | list) and rng.random() < 0.75:
-                holder = holder[key]
-                continue
-            if rng.random() < 0.15:
-                del holder[key]
-            elif rng.random() < 0.1:
-                holder[key] = nested(rng.choice([90, 110, 400]))
-            else:
-                holder[key] = copy.deepcopy(rng.choice(ODD))
-            break
-        if rng.random() < 0.2:
-            body[rng.choice(["_ng_rollout_id", "_ng_task_index", "stream", "model", "x"])] = rng.choice(ODD)
-    return json.dumps(body).encode()
-
-
 def hostile_bodies(valid: dict[str, Any], seed: str) -> Iterator[bytes]:
     rng = random.Random(seed)
     yield from RAW
     for _ in range(BODIES_PER_ROUTE - len(RAW)):
-        yield spoiled(valid, rng)
+        yield spoiled(valid, rng, ODD, most=4, nested=nested, added=ADDED)
 
 
 async def is_well(kind: Kind, client: httpx.AsyncClient) -> None:

@@ -14,6 +14,7 @@ from nemo_gym.config.overrides import parse_overrides
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?:bash|sh|shell)\b[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NAMED_FILE = re.compile(r"^```python file=(\S+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`((?:uv run )?gym (?:env|eval|dataset|dev) [^`]*)`")
 
 
@@ -30,13 +31,20 @@ def is_whole(line: list[str]) -> bool:
     return not any(mark in word for word in line for mark in ("|", "…"))
 
 
+NAMED_FILES = [file for page in PAGES for file in NAMED_FILE.findall(page.read_text(encoding="utf-8"))]
 CASES = [(page.name, line) for page in PAGES for line in commands(page.read_text(encoding="utf-8")) if is_whole(line)]
 
 
 @pytest.mark.parametrize(
     ("page", "line"), CASES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_documented_command_is_taken(page: str, line: list[str]) -> None:
+def test_documented_command_is_taken(
+    page: str, line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, source in NAMED_FILES:
+        (tmp_path / name).write_text(source, encoding="utf-8")
+    monkeypatch.setattr("nemo_gym.onefile.component.CACHE_DIR", tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
     request = parse(build_parsers(), cut(line))
     assert request.name in COMMANDS, page
     parse_overrides(request.overrides())

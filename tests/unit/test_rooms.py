@@ -1,6 +1,7 @@
 """Imports between rooms point one way: docs/architecture.md's table, enforced."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "token_id_capture": {"config", "capture"},
     "serve": {"config", "capture", "token_id_capture"},
     "launch": {"config", "serve"},
-    "verifiers": {"sandbox", "results"},
+    "verifiers": {"config", "sandbox", "results"},
     "sandbox": {"config"},
     "datasets": {"config"},
     "results": {"config"},
@@ -30,10 +31,12 @@ ALLOWED: dict[str, set[str]] = {
     "environment": {"config", "launch", "datasets", "results"},
     "view": {"results"},
     "testing": {"config", "serve"},
+    "audit": {"config", "serve", "testing"},
+    "onefile": {"config", "serve", "testing", "verifiers", "audit", "environment"},
 }
 EVERYWHERE = {"errors", "schema", "telemetry", "package_info"}
 # Modules whose path is the contract's although they are of the front door, which may import everything.
-FRONT_DOORS_IN_ROOMS = {"sandbox/agent_tools.py"}
+FRONT_DOORS_IN_ROOMS = {"environment/_verifier_runner.py", "sandbox/agent_tools.py"}
 
 
 def room_of(module: str) -> str | None:
@@ -85,3 +88,25 @@ def test_the_reader_of_imports_sees_each_form(tmp_path: Path, monkeypatch: pytes
         "def late() -> None:\n    from nemo_gym.server_utils import request\n"
     )
     assert imported_rooms(probe) == {"config", "errors", "launch", "server_utils"}
+
+
+def table_of_rooms() -> dict[str, set[str]]:
+    """The rooms of docs/architecture.md, each with those it may import."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    return {
+        room.rstrip("/"): {
+            word for word in re.sub(r"\(.*?\)", "", row[2]).replace(",", " ").split() if word != "nothing"
+        }
+        for row in rows
+        if len(row) == 3
+        for room in re.findall(r"`([^`]+)`", row[0])
+    }
+
+
+def test_the_documented_table_is_the_enforced_one() -> None:
+    told = table_of_rooms()
+    assert told.pop("cli") == {"every", "room"}
+    folders = {path.parent.name for path in PACKAGE.glob("*/*.py")} - {"cli"}
+    assert folders | {"errors"} == set(told)
+    assert told == {room: ALLOWED[room] for room in told}

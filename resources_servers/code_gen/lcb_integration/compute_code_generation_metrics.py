@@ -14,7 +14,7 @@ def check_correctness(
 ) -> tuple[list[bool | int], dict[str, Any]]:
     """Result codes and metadata of a program; `sample["input_output"]` is the JSON of its tests.
 
-    Raises UnitTestsError, CodeRunnerError.
+    Raises RowError, CodeRunnerError.
     """
     tests = UnitTests.of(json.loads(sample["input_output"]))
     verdict = asyncio.run(check(code_runner(1), tests, generation, timeout))

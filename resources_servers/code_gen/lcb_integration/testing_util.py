@@ -58,7 +58,7 @@ class Capturing(list[str]):
 def grade_call_based(
     code: str, all_inputs: Sequence[str], all_outputs: Sequence[str], fn_name: str, timeout: float
 ) -> tuple[list[bool | int], dict[str, Any]]:
-    """Result codes and metadata of a function. Raises UnitTestsError, CodeRunnerError."""
+    """Result codes and metadata of a function. Raises RowError, CodeRunnerError."""
     tests = UnitTests.of({"inputs": list(all_inputs), "outputs": list(all_outputs), "fn_name": fn_name})
     verdict = asyncio.run(check(code_runner(1), tests, code, timeout))
     return verdict.result, verdict.metadata

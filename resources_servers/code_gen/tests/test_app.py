@@ -6,7 +6,6 @@ import json
 import zlib
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,12 +13,13 @@ from fastapi.testclient import TestClient
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.sandbox.providers.namespaces import availability
 from nemo_gym.sandbox.providers.namespaces.availability import Isolation
-from nemo_gym.server_utils import ServerClient
+from nemo_gym.testing.responses import reasoning as thought
+from nemo_gym.testing.responses import verify_request
+from nemo_gym.testing.verdicts import check_example_rollouts, check_example_rows, new_server
 from nemo_gym.verifiers import code_cases
-from resources_servers.code_gen import app
+from resources_servers.code_gen import checking
 from resources_servers.code_gen.app import (
     CompCodingResourcesServer,
-    CompCodingResourcesServerConfig,
     CompCodingVerifyRequest,
     CompCodingVerifyResponse,
 )
@@ -32,17 +32,13 @@ from resources_servers.code_gen.lcb_integration.testing_util import (
     decimal_lines_match,
     grade_call_based,
 )
-from resources_servers.code_gen.task_data import TaskData
-from resources_servers.code_gen.unit_tests import UnitTestsError
 
-DATA = Path(__file__).parents[1] / "data"
+FOLDER = Path(__file__).parents[1]
 
 
 def server(**fields: Any) -> CompCodingResourcesServer:
-    values = {"host": "127.0.0.1", "port": 1, "entrypoint": "app.py", "name": "code_gen", "debug": False}
-    values |= {"num_processes": 2, "unit_test_timeout_secs": 10} | fields
-    config = CompCodingResourcesServerConfig.model_validate(values)
-    return CompCodingResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+    usual = {"num_processes": 2, "unit_test_timeout_secs": 10, "debug": False}
+    return new_server(CompCodingResourcesServer, **(usual | fields))
 
 
 def fenced(code: str) -> str:
@@ -50,26 +46,8 @@ def fenced(code: str) -> str:
 
 
 def request(text: str, *, reasoning: str = "", difficulty: str | None = "easy", **unit_tests: Any) -> dict[str, Any]:
-    part = {"type": "output_text", "text": text, "annotations": []}
-    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
-    summary = [{"type": "summary_text", "text": reasoning}]
-    thought = [{"id": "t", "type": "reasoning", "summary": summary}] if reasoning else []
-    response = {
-        "id": "r",
-        "created_at": 0.0,
-        "model": "m",
-        "object": "response",
-        "output": [*thought, message],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    return {
-        "responses_create_params": {"input": [{"role": "user", "content": "?"}]},
-        "response": response,
-        "verifier_metadata": {"unit_tests": unit_tests or ADD, "difficulty": difficulty},
-        "hash_id": "h",
-    }
+    row = {"verifier_metadata": {"unit_tests": unit_tests or ADD, "difficulty": difficulty}, "hash_id": "h"}
+    return verify_request(row, *([thought(reasoning)] if reasoning else []), text)
 
 
 async def verified(text: str, *, config: dict[str, Any] | None = None, **fields: Any) -> CompCodingVerifyResponse:
@@ -347,10 +325,14 @@ async def test_a_row_that_tests_nothing_is_no_success_and_no_failure_of_the_mode
     assert "unit_tests" in answer.failure_reason
 
 
-async def test_a_row_without_tests_is_an_error() -> None:
-    body = request(fenced(SUM)) | {"verifier_metadata": {"difficulty": "hard"}}
-    with pytest.raises(UnitTestsError, match="The row has no verifier_metadata"):
-        await server().verify(CompCodingVerifyRequest.model_validate(body))
+@pytest.mark.parametrize("text", [fenced(SUM), "no program"])
+async def test_a_row_without_tests_is_the_row_s_fault(text: str) -> None:
+    """0.7 ended such a rollout with an error of the server."""
+    body = request(text) | {"verifier_metadata": {"difficulty": "hard"}}
+    answer = await server().verify(CompCodingVerifyRequest.model_validate(body))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+    assert (answer.difficulty, answer.result) == ("hard", None)
+    assert "has no verifier_metadata.unit_tests" in (answer.failure_reason or "")
 
 
 PRINTED: list[tuple[str, str, bool]] = [
@@ -432,6 +414,18 @@ async def test_metadata_say_what_was_wrong() -> None:
     assert shortened("x" * 301).count("x") == 300
 
 
+@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(1000)"])
+async def test_a_program_that_takes_too_long_in_all_failed_every_test(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checking.seconds_for_all(10, 3) == 38
+    monkeypatch.setattr(checking, "seconds_for_all", lambda timeout_s, tests: 1.5)
+    answer = await verified(fenced(code), config={"unit_test_timeout_secs": 60}, **ADD)
+    assert (answer.reward, answer.result, answer.mask_sample) == (0.0, [-1, -1], False)
+    assert answer.metadata is not None
+    assert (answer.metadata["error_code"], answer.metadata["error_message"]) == (-1, "Global Time Limit Exceeded")
+
+
 async def test_the_event_loop_goes_on_while_programs_run() -> None:
     slow = asyncio.create_task(verified(fenced("while True: pass"), config={"unit_test_timeout_secs": 2}))
     fast = asyncio.create_task(verified(fenced(SUM)))
@@ -465,7 +459,6 @@ def refused() -> Isolation:
 
 def refuse_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(availability, "isolation", refused)
-    monkeypatch.setattr(app, "isolation", refused)
     monkeypatch.setattr("nemo_gym.verifiers.code_runner.isolation", refused)
 
 
@@ -544,18 +537,9 @@ def test_names_of_the_livecodebench_checker() -> None:
 
 
 def test_example_rows() -> None:
-    rows = [json.loads(line) for line in (DATA / "example.jsonl").read_text().splitlines()]
-    assert len(rows) == 5
-    for row in rows:
-        spliced = row | row["verifier_metadata"]
-        assert TaskData.model_validate(spliced).difficulty in ("easy", "medium", "hard")
+    difficulties = {row["verifier_metadata"]["difficulty"] for row in check_example_rows(FOLDER)}
+    assert difficulties <= {"easy", "medium", "hard"}
 
 
 async def test_example_rollouts_are_still_judged_as_they_were() -> None:
-    rows = [json.loads(line) for line in (DATA / "example.jsonl").read_text().splitlines()]
-    records = [json.loads(line) for line in (DATA / "example_rollouts.jsonl").read_text().splitlines()]
-    assert [record["_ng_task_index"] for record in records] == list(range(5))
-    assert {record["reward"] for record in records} == {0.0, 1.0}
-    for row, record in zip(rows, records, strict=True):
-        answer = await server().verify(CompCodingVerifyRequest.model_validate(row | {"response": record["response"]}))
-        assert (answer.reward, answer.result) == (record["reward"], record["result"])
+    await check_example_rollouts(server(), FOLDER, own=["result", "extracted_model_code"])

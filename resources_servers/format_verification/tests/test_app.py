@@ -1,156 +1,140 @@
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from nemo_gym.server_utils import ServerClient
-from resources_servers.format_verification.app import (
-    FormatVerificationResourcesServer,
-    FormatVerificationResourcesServerConfig,
-    FormatVerificationVerifyRequest,
+from nemo_gym.testing.responses import message, reasoning, verify_request
+from nemo_gym.testing.verdicts import (
+    Case,
+    check_case,
+    check_example_rollouts,
+    check_example_rows,
+    new_server,
+    rows_of,
+    verified,
 )
+from resources_servers.format_verification.app import FormatVerificationResourcesServer
 from resources_servers.format_verification.task_data import TaskData
 
-DATA = Path(__file__).parents[1] / "data"
-Details = dict[str, Any]
+FOLDER = Path(__file__).parents[1]
+CITATIONS = "ds3_citation_format_"
+Item = str | dict[str, Any]
 
 
-def server() -> FormatVerificationResourcesServer:
-    config = FormatVerificationResourcesServerConfig(
-        host="127.0.0.1", port=1, entrypoint="app.py", name="freeform_formatting"
-    )
-    return FormatVerificationResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+def request(verifier: Any, *output: Item) -> dict[str, Any]:
+    return verify_request({"verifier": verifier}, *output)
 
 
-def message(*texts: str) -> dict[str, Any]:
-    parts = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
-    return {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": parts}
+def lines(name: str, patterns: list[str], least: int | None, text: Item | tuple[Item, ...], count: int) -> list[Case]:
+    """A case for each of the two types that count lines."""
+    wanted = {} if least is None else {"verify_min_matches": least}
+    passed = count >= (1 if least is None else least)
+    details = {"matching_lines": count, "min_matches": 1 if least is None else least, "passed": passed}
+    verifiers = [
+        {"type": kind, "verify_regex": patterns, "pattern_id": "p", **wanted} for kind in ("regex", "inline_prose")
+    ]
+    output = text if isinstance(text, tuple) else (text,)
+    return [
+        Case(
+            f"{own['type']}: {name}", request(own, *output), float(passed), {"match_details": details, "verifier": own}
+        )
+        for own in verifiers
+    ]
 
 
-def request(verifier: dict[str, Any], *output: dict[str, Any] | str) -> dict[str, Any]:
-    response = {
-        "id": "r",
-        "created_at": 0.0,
-        "model": "m",
-        "object": "response",
-        "output": [message(item) if isinstance(item, str) else item for item in output],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    return {
-        "responses_create_params": {"input": [{"role": "user", "content": "?"}]},
-        "verifier": verifier,
-        "response": response,
-    }
-
-
-async def verified(verifier: dict[str, Any], *output: dict[str, Any] | str) -> tuple[float, Details]:
-    body = FormatVerificationVerifyRequest.model_validate(request(verifier, *output))
-    answer = await server().verify(body)
-    assert answer.verifier == verifier
-    return answer.reward, answer.match_details
-
-
-LINES: list[tuple[list[str], int | None, str, int, bool]] = [
-    ([r"^\* "], 2, "* a\n* b", 2, True),
-    ([r"^\* "], 3, "* a\n* b", 2, False),
-    ([r"^\* "], None, "* a", 1, True),
-    ([r"^\* "], None, "a", 0, False),
-    ([r"^\* "], 0, "", 0, True),
-    ([r"^\* "], 1, "", 0, False),
-    ([], None, "* a", 0, False),
-    ([], 0, "anything", 0, True),
-    ([r"a", r"b"], 2, "ab ab", 1, False),
-    ([r"a", r"b"], 2, "a\nb", 2, True),
-    ([r"\d"], 3, "x1\n\n2y\nz\n33", 3, True),
-    ([r"^$"], 2, "a\n\n", 2, True),
-    ([r"a.b"], 1, "a\nb", 0, False),
-    ([r"A"], 1, "a", 0, False),
-    ([r"x$"], 1, "x\r\ny", 0, False),
-]
-
-
-@pytest.mark.parametrize("kind", ["regex", "inline_prose"])
-@pytest.mark.parametrize(("patterns", "minimum", "text", "lines", "passed"), LINES)
-async def test_lines(kind: str, patterns: list[str], minimum: int | None, text: str, lines: int, passed: bool) -> None:
-    verifier: dict[str, Any] = {"type": kind, "verify_regex": patterns, "pattern_id": "p"}
-    verifier |= {} if minimum is None else {"verify_min_matches": minimum}
-    wanted = 1 if minimum is None else minimum
-    details = {"matching_lines": lines, "min_matches": wanted, "passed": passed}
-    assert await verified(verifier, text) == (float(passed), details)
-
-
-MARKERS: list[tuple[list[str], list[str], str, list[str], list[str]]] = [
-    (["[1]"], [r"\[\d\]"], "so [1]", [], []),
-    (["[1]", "[2]"], [r"\[\d\]"], "so [2] [2]", ["[1]"], []),
-    (["[1]"], [r"\[\d\]"], "so [1] [3] [2] [3]", [], ["[3]", "[2]", "[3]"]),
-    (["[A]"], [r"\[\w\]"], "so [a]", ["[A]"], ["[a]"]),
-    (["[1]"], [], "so [1] [9]", [], []),
-    ([], [], "anything", [], []),
-    ([], [r"\[\d\]"], "so [1]", [], ["[1]"]),
-    (["(ref 1)"], [r"\((ref) (\d)\)"], "so (ref 1) (ref 2)", [], ["(ref 2)"]),
-    (["[1]"], [r"\[\d\]", r"<\d>"], "<2> [1] [3]", [], ["[3]", "<2>"]),
-]
-
-
-@pytest.mark.parametrize(("expected", "patterns", "text", "missing", "spurious"), MARKERS)
-async def test_markers(
-    expected: list[str], patterns: list[str], text: str, missing: list[str], spurious: list[str]
-) -> None:
+def markers(
+    name: str, expected: list[str], patterns: list[str], text: str, missing: Any = (), spurious: Any = ()
+) -> Case:
     passed = not missing and not spurious
-    details = {"expected": expected, "missing": missing, "spurious": spurious, "passed": passed}
+    details = {"expected": expected, "missing": list(missing), "spurious": list(spurious), "passed": passed}
     verifier = {"type": "string_match", "expected_markers": expected, "patterns": patterns}
-    assert await verified(verifier, text) == (float(passed), details)
+    own = {"match_details": details, "verifier": verifier}
+    return Case(f"markers: {name}", request(verifier, text), float(passed), own)
 
 
-async def test_defaults_of_the_marker_check() -> None:
-    assert (await verified({"type": "string_match"}, "x"))[0] == 1.0
+CASES = [
+    *lines("enough", [r"^\* "], 2, "* a\n* b", 2),
+    *lines("too few", [r"^\* "], 3, "* a\n* b", 2),
+    *lines("one by default", [r"^\* "], None, "* a", 1),
+    *lines("none", [r"^\* "], None, "a", 0),
+    *lines("none wanted, nothing said", [r"^\* "], 0, "", 0),
+    *lines("nothing said", [r"^\* "], 1, "", 0),
+    *lines("no message", [r"^\* "], 1, (), 0),
+    *lines("no pattern", [], None, "* a", 0),
+    *lines("no pattern, none wanted", [], 0, "anything", 0),
+    *lines("a line counts once", ["a", "b"], 2, "ab ab", 1),
+    *lines("either pattern", ["a", "b"], 2, "a\nb", 2),
+    *lines("anywhere in a line", [r"\d"], 3, "x1\n\n2y\nz\n33", 3),
+    *lines("empty lines", ["^$"], 2, "a\n\n", 2),
+    *lines("not across lines", ["a.b"], 1, "a\nb", 0),
+    *lines("case", ["A"], 1, "a", 0),
+    *lines("only newlines end lines", ["x$"], 1, "x\r\ny", 0),
+    *lines("all messages, no reasoning", [r"^\* "], 2, (reasoning("* x"), "* a\n*", message(" b\n", "c")), 2),
+    markers("there", ["[1]"], [r"\[\d\]"], "so [1]"),
+    markers("missing", ["[1]", "[2]"], [r"\[\d\]"], "so [2] [2]", missing=["[1]"]),
+    markers("spurious, each time", ["[1]"], [r"\[\d\]"], "so [1] [3] [2] [3]", spurious=["[3]", "[2]", "[3]"]),
+    markers("case", ["[A]"], [r"\[\w\]"], "so [a]", missing=["[A]"], spurious=["[a]"]),
+    markers("no patterns", ["[1]"], [], "so [1] [9]"),
+    markers("nothing wanted", [], [], "anything"),
+    markers("nothing wanted, something cited", [], [r"\[\d\]"], "so [1]", spurious=["[1]"]),
+    markers("groups don't matter", ["(ref 1)"], [r"\((ref) (\d)\)"], "(ref 1) (ref 2)", spurious=["(ref 2)"]),
+    markers("pattern by pattern", ["[1]"], [r"\[\d\]", r"<\d>"], "<2> [1] [3]", spurious=["[3]", "<2>"]),
+    Case("markers: by default none", request({"type": "string_match"}, "x"), 1.0),
+]
 
 
-async def test_text_of_all_messages_is_joined_and_reasoning_left_out() -> None:
-    reasoning = {"id": "x", "type": "reasoning", "summary": [{"type": "summary_text", "text": "* thought"}]}
-    verifier = {"type": "regex", "verify_regex": [r"^\* "], "verify_min_matches": 2}
-    assert (await verified(verifier, reasoning, "* a\n*", message(" b\n", "c")))[1]["matching_lines"] == 2
-    assert (await verified(verifier, reasoning))[1]["matching_lines"] == 0
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_rewards(case: Case) -> None:
+    await check_case(new_server(FormatVerificationResourcesServer), case)
 
 
-@pytest.mark.parametrize("verifier", [{"type": "telepathy"}, {}, {"type": None}])
-async def test_an_unknown_type_is_named(verifier: dict[str, Any]) -> None:
-    with pytest.raises(NotImplementedError, match=re.escape(f"no verifier type {verifier.get('type')!r}")):
-        await verified(verifier, "x")
+ENDLESS = "(?:a+)+$"
+UNUSABLE: list[tuple[str, dict[str, Any], str]] = [
+    ("unknown type", {"type": "telepathy"}, "'telepathy' found using 'type' does not match"),
+    ("no type", {}, "Unable to extract tag using discriminator 'type'"),
+    ("null type", {"type": None}, "'None' found using 'type'"),
+    ("list as type", {"type": ["regex"]}, "found using 'type' does not match"),
+    ("invalid pattern", {"type": "regex", "verify_regex": ["("]}, "'(' is no regular expression"),
+    ("invalid second pattern", {"type": "string_match", "patterns": ["ok", "("]}, "'(' is no regular expression"),
+    ("patterns as text", {"type": "regex", "verify_regex": "a"}, "verifier.regex.verify_regex: "),
+    ("a number as pattern", {"type": "string_match", "patterns": [5]}, "verifier.string_match.patterns.0: "),
+    ("no number", {"type": "inline_prose", "verify_min_matches": None}, "verifier.inline_prose.verify_min_matches: "),
+    ("endless lines", {"type": "regex", "verify_regex": [ENDLESS]}, "took more than"),
+    ("endless markers", {"type": "string_match", "patterns": [ENDLESS]}, "took more than"),
+]
 
 
-@pytest.mark.parametrize(
-    "verifier", [{"type": "regex", "verify_regex": ["("]}, {"type": "string_match", "patterns": ["ok", "("]}]
-)
-async def test_an_invalid_pattern_is_an_error(verifier: dict[str, Any]) -> None:
-    with pytest.raises(re.error, match="is no regular expression"):
-        await verified(verifier, "x")
-
-
-@pytest.mark.parametrize(
-    "verifier",
-    [{"type": "regex", "verify_regex": ["(?:a+)+$"]}, {"type": "string_match", "patterns": ["(?:a+)+$"]}],
-)
-async def test_a_pattern_without_end_is_a_masked_failure(
-    verifier: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("verifier", "reason"), [each[1:] for each in UNUSABLE], ids=[each[0] for each in UNUSABLE])
+async def test_a_verifier_that_can_t_be_used_is_no_wrong_answer(
+    verifier: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """51 "Do better": 0.7 answers 500 without a word on the row, or never."""
     monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
-    answer = await server().verify(FormatVerificationVerifyRequest.model_validate(request(verifier, "a" * 64 + "b")))
+    answer = await verified(new_server(FormatVerificationResourcesServer), request(verifier, "a" * 64 + "b"))
     assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
-    assert "took more than" in (answer.failure_reason or "")
+    assert reason in answer.failure_reason
+    assert (answer.verifier, answer.match_details) == (verifier, {})
+
+
+HOSTILE = ["[9]" * 200_000, "\n" * 500_000, "* " * 500_000, "\x00\u202e\uffff", "a\u0301" * 300_000, "{" * 1_000_000]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=[text[:3].encode("unicode_escape").decode() for text in HOSTILE])
+async def test_hostile_texts_are_texts_without_the_form(text: str) -> None:
+    server = new_server(FormatVerificationResourcesServer)
+    by_lines = {"type": "regex", "verify_regex": [r"^\* \S.*\.$", r"^Step \d+"], "verify_min_matches": 1}
+    by_markers = {"type": "string_match", "expected_markers": ["[1]"], "patterns": [r"\[\d\]"]}
+    for verifier in (by_lines, by_markers):
+        answer = await verified(server, request(verifier, text))
+        assert (answer.reward, answer.mask_sample) == (0.0, False)
 
 
 def test_over_http() -> None:
-    with TestClient(server().setup_webserver()) as client:
+    with TestClient(new_server(FormatVerificationResourcesServer).setup_webserver()) as client:
         answer = client.post("/verify", json=request({"type": "regex", "verify_regex": ["x"]}, "x"))
         assert list(answer.json())[2:] == [
             "reward",
@@ -161,61 +145,49 @@ def test_over_http() -> None:
             "match_details",
         ]
         assert client.get("/reverify_mode").json() == "stateless"
-        body = request({}, "x")
-        del body["verifier"]
-        assert client.post("/verify", json=body).status_code == 422
+        for wrong in ({}, {"verifier": None}, {"verifier": "regex"}):
+            assert client.post("/verify", json=verify_request(wrong, "x")).status_code == 422
+        assert client.post("/verify", json=request({"type": "telepathy"}, "x")).status_code == 200
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "agent", "kinds"),
+    ("prefix", "agent", "kinds"),
     [
-        ("example.jsonl", "freeform_formatting_simple_agent", {"regex", "inline_prose"}),
-        ("ds2_freeform_formatting_example.jsonl", "freeform_formatting_simple_agent", {"regex", "inline_prose"}),
-        ("ds3_citation_format_example.jsonl", "citation_format_simple_agent", {"string_match"}),
+        ("", "freeform_formatting_simple_agent", {"regex", "inline_prose"}),
+        ("ds2_freeform_formatting_", "freeform_formatting_simple_agent", {"regex", "inline_prose"}),
+        (CITATIONS, "citation_format_simple_agent", {"string_match"}),
     ],
 )
-def test_example_rows(name: str, agent: str, kinds: set[str]) -> None:
-    rows = [json.loads(line) for line in (DATA / name).read_text().splitlines()]
-    assert len(rows) == 5
+def test_example_rows(prefix: str, agent: str, kinds: set[str]) -> None:
+    rows = check_example_rows(FOLDER, prefix=prefix)
     assert {row["agent_ref"]["name"] for row in rows} == {agent}
     assert {row["verifier"]["type"] for row in rows} == kinds
-    for row in rows:
-        TaskData.model_validate({"verifier": row["verifier"]})
 
 
-GOOD_ANSWERS = [
-    "* sun hat\n* water\n* map\n* plasters\n* sandwich",
-    "Step 1 - Boil water.\nStep 2 - Warm the pot.\nStep 3 - Add tea.\nStep 4 - Pour.",
-    "Type :: rocky planet\nDiameter :: 6,779 km\nMoons :: 2\nLength of a day :: 24.6 hours",
-    "| Vehicle | Speed | Power |\n|---|---|---|\n| Bike | 20 | legs |\n| Car | 100 | petrol |\n| Train | 200 | grid |",
-    "In autumn **chlorophyll** breaks down, so that **carotenoids** show, and **anthocyanins** are made.",
-]
+@pytest.mark.parametrize("prefix", ["", CITATIONS])
+async def test_example_rows_can_be_answered(prefix: str) -> None:
+    from resources_servers.format_verification.audit import reference
+
+    server = new_server(FormatVerificationResourcesServer)
+    for row in rows_of(FOLDER / "data" / f"{prefix}example.jsonl"):
+        prompt = row["responses_create_params"]["input"][0]["content"]
+        for text, reward in ((reference(row), 1.0), ("I would rather not.", 0.0), (prompt, 0.0)):
+            assert text is not None
+            assert (await verified(server, verify_request(row, text))).reward == reward
 
 
-@pytest.mark.parametrize("number", range(5))
-async def test_example_rows_can_be_answered(number: int) -> None:
-    row = json.loads((DATA / "example.jsonl").read_text().splitlines()[number])
-    assert (await verified(row["verifier"], GOOD_ANSWERS[number]))[0] == 1.0
-    assert (await verified(row["verifier"], "I would rather not."))[0] == 0.0
-
-
-@pytest.mark.parametrize("number", range(5))
-async def test_cited_markers_earn_the_reward(number: int) -> None:
-    verifier = json.loads((DATA / "ds3_citation_format_example.jsonl").read_text().splitlines()[number])["verifier"]
-    assert (await verified(verifier, "So it was " + " and ".join(verifier["expected_markers"])))[0] == 1.0
-    prompt = json.loads((DATA / "ds3_citation_format_example.jsonl").read_text().splitlines()[number])
-    assert (await verified(verifier, prompt["responses_create_params"]["input"][0]["content"]))[0] == 0.0
+@pytest.mark.parametrize("prefix", ["", CITATIONS])
+async def test_example_rollouts_are_still_judged_as_they_were(prefix: str) -> None:
+    server = new_server(FormatVerificationResourcesServer)
+    await check_example_rollouts(server, FOLDER, own=["match_details"], prefix=prefix)
 
 
 def test_task_data_refuses_unknown_verifiers() -> None:
     with pytest.raises(ValidationError):
         TaskData.model_validate({"verifier": {"type": "telepathy"}})
-
-
-@pytest.mark.parametrize("name", ["example_rollouts.jsonl", "ds3_citation_format_example_rollouts.jsonl"])
-async def test_example_rollouts_are_still_judged_as_they_were(name: str) -> None:
-    records = [json.loads(line) for line in (DATA / name).read_text().splitlines()]
-    assert len(records) == 5
-    for record in records:
-        answer = await server().verify(FormatVerificationVerifyRequest.model_validate(record))
-        assert (answer.reward, answer.match_details) == (record["reward"], record["match_details"])
+    assert (
+        TaskData.model_validate({"verifier": {"type": "regex", "pattern_id": "p", "more": 1}}).verifier.type == "regex"
+    )

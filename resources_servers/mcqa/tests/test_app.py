@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from nemo_gym.server_utils import ServerClient
-from nemo_gym.verifiers.extraction import last_box, unwrapped
+from nemo_gym.testing.responses import message, reasoning, verify_request
+from nemo_gym.testing.verdicts import Case, check_case, check_example_rollouts, check_example_rows, new_server, verified
 from resources_servers.mcqa.answers import (
     GradingMode,
     Options,
@@ -18,9 +16,9 @@ from resources_servers.mcqa.answers import (
     read_answer,
     read_match,
 )
-from resources_servers.mcqa.app import MCQAResourcesServer, MCQAResourcesServerConfig, MCQAVerifyRequest
-from resources_servers.mcqa.task_data import TaskData
+from resources_servers.mcqa.app import MCQAResourcesServer, MCQAResourcesServerConfig
 
+FOLDER = Path(__file__).parents[1]
 CAPITALS = Options.of([{"A": "Berlin"}, {"B": "Madrid"}, {"C": "Paris"}, {"D": "New  York"}])
 STRICT: GradingMode = "strict_single_letter_boxed"
 LENIENT: GradingMode = "lenient_boxed"
@@ -165,152 +163,100 @@ def test_options_are_single_letters_with_a_text() -> None:
     assert options.within([""]) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "box"),
-    [
-        (r"\boxed{a}\boxed{b}", "b"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{}", ""),
-        (r"\boxed{{}", None),
-        ("", None),
-    ],
-)
-def test_the_last_box(text: str, box: str | None) -> None:
-    assert last_box(text) == box
-
-
-@pytest.mark.parametrize(
-    ("text", "inside"),
-    [
-        (r"\text{a}", "a"),
-        (r"\text{a} b", r"\text{a} b"),
-        (r"\text{a}\text{b}", r"\text{a}\text{b}"),
-        (r"\text{{a}", r"\text{{a}"),
-    ],
-)
-def test_wrappers_are_taken_off_where_they_span_everything(text: str, inside: str) -> None:
-    assert unwrapped(text) == inside
-
-
 @pytest.mark.parametrize("mode", [STRICT, LENIENT, COLON, MARKED])
 def test_long_texts_take_no_longer_than_their_length(mode: GradingMode) -> None:
     """A quadratic reader would need hours for these."""
+    marks = "\u0301\u0316" * 500_000
     for text in ("Answer: A" + " " * 1_000_000, r"\boxed{" * 200_000, "answer" * 200_000, "Answer: " + "A " * 300_000):
         read_answer(mode, text, CAPITALS, "Answer")
+    for text in (f"Answer: A{marks}", rf"\boxed{{a{marks}}}"):
+        assert read_answer(mode, text, CAPITALS, "Answer") is None
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
-def server(grading_mode: GradingMode | None = None) -> MCQAResourcesServer:
-    config = MCQAResourcesServerConfig(
-        host="127.0.0.1", port=1, entrypoint="app.py", name="mcqa", grading_mode=grading_mode
-    )
-    return MCQAResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+ROW: dict[str, Any] = {
+    "options": [{letter: text} for letter, text in CAPITALS.texts.items()],
+    "expected_answer": "C",
+}
 
 
-def message(*texts: str) -> dict[str, Any]:
-    parts = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
-    return {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": parts}
+def request(*output: Any, **fields: Any) -> dict[str, Any]:
+    return verify_request({**ROW, **fields}, *output)
 
 
-def request(*output: dict[str, Any] | str, **fields: Any) -> dict[str, Any]:
-    items = [message(item) if isinstance(item, str) else item for item in output]
-    response = {
-        "id": "r",
-        "created_at": 0.0,
-        "model": "m",
-        "object": "response",
-        "output": items,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    row = {
-        "responses_create_params": {"input": [{"role": "user", "content": "?"}]},
-        "options": [{letter: text} for letter, text in CAPITALS.texts.items()],
-        "expected_answer": "C",
-    }
-    return row | fields | {"response": response}
+def case(name: str, asked: dict[str, Any], reward: float, letter: str | None, mode: GradingMode | None = None) -> Case:
+    return Case(name, asked, reward, {"extracted_answer": letter}, {"grading_mode": mode})
 
 
-async def verdict(*output: dict[str, Any] | str, mode: GradingMode | None = None, **fields: Any) -> tuple[float, Any]:
-    verified = await server(mode).verify(MCQAVerifyRequest.model_validate(request(*output, **fields)))
-    return verified.reward, verified.extracted_answer
+def by_pattern(output_regex: Any, text: str) -> dict[str, Any]:
+    return request(text, template_metadata={"output_regex": output_regex})
 
 
-async def test_right_wrong_and_unanswered() -> None:
-    assert await verdict(r"\boxed{C}") == (1.0, "C")
-    assert await verdict(r"\boxed{A}") == (0.0, "A")
-    assert await verdict("no idea") == (0.0, None)
+SUMMARY = reasoning(r"\boxed{C}")
+CASES = [
+    case("right", request(r"\boxed{C}"), 1.0, "C"),
+    case("wrong", request(r"\boxed{A}"), 0.0, "A"),
+    case("unanswered", request("no idea"), 0.0, None),
+    # the text
+    case("no output", by_pattern("(.*)", "") | {"response": request()["response"]}, 0.0, None),
+    case("an empty text", by_pattern("(.*)", ""), 0.0, None),
+    case("a blank text", by_pattern("(.*)", "  \n"), 0.0, None),
+    case("reasoning alone", request(SUMMARY, template_metadata={"output_regex": "(.*)"}), 0.0, None),
+    case("reasoning is no text", request(SUMMARY, "Hm"), 0.0, None),
+    case("all messages are one text", request("\\box", message("ed{", "C}")), 1.0, "C"),
+    # what is expected
+    case("expected with spaces, in lower case", request(r"\boxed{C}", expected_answer=" c "), 1.0, "C"),
+    case("expected empty", request(r"\boxed{C}", expected_answer=""), 0.0, "C"),
+    case("expected null", request(r"\boxed{C}", expected_answer=None), 0.0, "C"),
+    case("another expected", request(r"\boxed{C}", expected_answer="B"), 0.0, "C"),
+    # the mode
+    case("strict by default", request("Answer: C"), 0.0, None),
+    case("the row's mode", request("Answer: C", grading_mode=COLON), 1.0, "C"),
+    case("the server's mode", request("**Answer**: C"), 1.0, "C", MARKED),
+    case("the server's goes before the row's", request("Answer: C", grading_mode=COLON), 0.0, None, STRICT),
+    case("a prefix of the row", request("Antwort: C", template_metadata={"answer_prefix": "Antwort:"}), 1.0, "C",
+         MARKED),
+    # the row's own patterns
+    case("the last match", by_pattern(r"Final: (\w)", "Final: A\nfinal: C"), 1.0, "C"),
+    case("a letter that is no option", by_pattern(r"Final: (\w)", "Final: Z"), 0.0, "Z"),
+    case("the text of an option", by_pattern(r"Final: (\w+)", "Final: paris"), 1.0, "C"),
+    case("a match that is no answer", by_pattern(r"Final: \w", r"Final: C \boxed{C}"), 1.0, "C"),
+    case("the second pattern", by_pattern([r"Final: (\w)", r"Last: (\w)"], "Last: C"), 1.0, "C"),
+    case("the first pattern first", by_pattern([r"Final: (\w)", r"Last: (\w)"], "Last: A Final: C"), 1.0, "C"),
+    case("no pattern, and a second", by_pattern([r"(unclosed", r"Last: (\w)"], "Last: C"), 1.0, "C"),
+    case("no pattern, then the mode", by_pattern(r"(unclosed", r"\boxed{C}"), 1.0, "C"),
+    case("no option of that text, then the mode", by_pattern(r"Final: (\w+)", r"Final: London \boxed{C}"), 1.0, "C"),
+    case("no match, then the mode", by_pattern(r"nothing", r"\boxed{C}"), 1.0, "C"),
+    case("an empty list", by_pattern([], r"\boxed{C}"), 1.0, "C"),
+    case("null", by_pattern(None, r"\boxed{C}"), 1.0, "C"),
+    case("a number", by_pattern(7, r"\boxed{C}"), 1.0, "C"),
+    case("a named group", by_pattern(r"(?P<n>.)$", "C"), 1.0, "C"),
+    case("a letter that grows in lower case", by_pattern("\u0130x|(C)$", "C"), 1.0, "C"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("output", [(), ("",), ("  \n",), ({"id": "x", "type": "reasoning", "summary": []},)])
-async def test_a_response_without_text_has_no_answer(output: tuple[Any, ...]) -> None:
-    assert await verdict(*output, template_metadata={"output_regex": "(.*)"}) == (0.0, None)
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_rewards(case: Case) -> None:
+    await check_case(new_server(MCQAResourcesServer, **case.settings), case)
 
 
-async def test_text_of_all_messages_counts_but_no_reasoning() -> None:
-    reasoning = {"id": "x", "type": "reasoning", "summary": [{"type": "summary_text", "text": r"\boxed{C}"}]}
-    assert await verdict(reasoning, "Hm") == (0.0, None)
-    assert await verdict("\\box", message("ed{", "C}")) == (1.0, "C")
-
-
-@pytest.mark.parametrize(("expected", "reward"), [("C", 1.0), (" c ", 1.0), ("", 0.0), (None, 0.0), ("B", 0.0)])
-async def test_the_expected_answer_is_trimmed_and_upper_cased(expected: str | None, reward: float) -> None:
-    assert (await verdict(r"\boxed{C}", expected_answer=expected))[0] == reward
-
-
-async def test_the_row_chooses_the_mode_and_the_server_may_choose_another() -> None:
-    assert await verdict("Answer: C") == (0.0, None)
-    assert await verdict("Answer: C", grading_mode=COLON) == (1.0, "C")
-    assert await verdict("**Answer**: C", mode=MARKED) == (1.0, "C")
-    assert await verdict("Answer: C", mode=STRICT, grading_mode=COLON) == (0.0, None)
-
-
-TEMPLATES: list[tuple[Any, str, tuple[float, str | None]]] = [
-    (r"Final: (\w)", "Final: A\nfinal: C", (1.0, "C")),
-    (r"Final: (\w)", "Final: Z", (0.0, "Z")),
-    (r"Final: (\w+)", "Final: paris", (1.0, "C")),
-    (r"Final: \w", r"Final: C \boxed{C}", (1.0, "C")),
-    ([r"Final: (\w)", r"Last: (\w)"], "Last: C", (1.0, "C")),
-    ([r"Final: (\w)", r"Last: (\w)"], "Last: A Final: C", (1.0, "C")),
-    ([r"(unclosed", r"Last: (\w)"], "Last: C", (1.0, "C")),
-    (r"(unclosed", r"\boxed{C}", (1.0, "C")),
-    (r"Final: (\w+)", r"Final: London \boxed{C}", (1.0, "C")),
-    (r"nothing", r"\boxed{C}", (1.0, "C")),
-    ([], r"\boxed{C}", (1.0, "C")),
-    (None, r"\boxed{C}", (1.0, "C")),
-    (7, r"\boxed{C}", (1.0, "C")),
-    (r"(?P<n>.)$", "C", (1.0, "C")),
-    ("\u0130x|(C)$", "C", (1.0, "C")),
-]
-
-
-@pytest.mark.parametrize(("output_regex", "text", "expected"), TEMPLATES)
-async def test_a_row_s_own_patterns_go_first(output_regex: Any, text: str, expected: tuple[float, str | None]) -> None:
-    assert await verdict(text, template_metadata={"output_regex": output_regex}) == expected
-
-
-async def test_a_pattern_with_several_groups_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has several groups"):
-        await verdict("Final: C", template_metadata={"output_regex": r"(Final): (\w)"})
-
-
-async def test_an_answer_prefix_reaches_the_reader() -> None:
-    assert await verdict("Antwort: C", mode=MARKED, template_metadata={"answer_prefix": "Antwort:"}) == (1.0, "C")
+async def test_a_pattern_with_several_groups_is_the_row_s_fault() -> None:
+    answer = await verified(new_server(MCQAResourcesServer), by_pattern(r"(Final): (\w)", "Final: C"))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+    assert "has several groups" in answer.failure_reason
 
 
 async def test_a_pattern_without_end_is_a_masked_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
-    body = request("a" * 64 + "b", template_metadata={"output_regex": "(?:a+)+$"})
-    verified = await server().verify(MCQAVerifyRequest.model_validate(body))
-    assert (verified.reward, verified.mask_sample, verified.failure_kind) == (0.0, True, "verifier_error")
-    assert "took more than" in (verified.failure_reason or "")
+    answer = await verified(new_server(MCQAResourcesServer), by_pattern("(?:a+)+$", "a" * 64 + "b"))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+    assert "took more than" in answer.failure_reason
 
 
 def test_over_http_a_record_keeps_the_verdict_and_drops_the_question() -> None:
-    with TestClient(server().setup_webserver()) as client:
+    with TestClient(new_server(MCQAResourcesServer).setup_webserver()) as client:
         answer = client.post("/verify", json=request(r"\boxed{c) } \boxed{C}", uuid="u", expected_answer=" c"))
         assert answer.status_code == 200
         assert list(answer.json()) == [
@@ -336,20 +282,20 @@ def test_metrics_and_their_headline() -> None:
         for task, own in enumerate(answers)
         for i, a in enumerate(own)
     ]
-    with TestClient(server().setup_webserver()) as client:
+    with TestClient(new_server(MCQAResourcesServer).setup_webserver()) as client:
         metrics = client.post("/aggregate_metrics", json={"verify_responses": responses}).json()
     assert list(metrics["key_metrics"]) == [
         "mean/reward",
+        "pass@1/accuracy",
         "pass@1[avg-of-3]/accuracy",
         "pass@1[avg-of-3]/no_answer",
         "pass@3/no_answer",
         "majority@3/accuracy",
-        "pass@1/accuracy",
     ]
     assert metrics["key_metrics"]["majority@3/accuracy"] == 50.0
     assert metrics["key_metrics"]["pass@1/accuracy"] == pytest.approx(100 / 3)
     assert metrics["key_metrics"]["pass@3/no_answer"] == 50.0
-    assert server().get_key_metrics({}) == {}
+    assert new_server(MCQAResourcesServer).get_key_metrics({}) == {}
 
 
 def test_the_config_knows_its_modes() -> None:
@@ -360,20 +306,9 @@ def test_the_config_knows_its_modes() -> None:
 
 
 def test_example_rows() -> None:
-    lines = (Path(__file__).parents[1] / "data" / "example.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert len(rows) == 5
-    assert len({row["uuid"] for row in rows}) == 5
-    for row in rows:
-        data = TaskData.model_validate({k: v for k, v in row.items() if k != "responses_create_params"})
-        assert data.expected_answer in Options.of(data.options).texts
+    for row in check_example_rows(FOLDER):
+        assert row["expected_answer"] in Options.of(row["options"]).texts
 
 
 async def test_example_rollouts_are_still_judged_as_they_were() -> None:
-    data = Path(__file__).parents[1] / "data"
-    rows = [json.loads(line) for line in (data / "example.jsonl").read_text().splitlines()]
-    records = [json.loads(line) for line in (data / "example_rollouts.jsonl").read_text().splitlines()]
-    assert [record["_ng_task_index"] for record in records] == list(range(5))
-    for row, record in zip(rows, records, strict=True):
-        verified = await server().verify(MCQAVerifyRequest.model_validate(row | {"response": record["response"]}))
-        assert (verified.reward, verified.extracted_answer) == (record["reward"], record["extracted_answer"])
+    await check_example_rollouts(new_server(MCQAResourcesServer), FOLDER, own=["extracted_answer"])

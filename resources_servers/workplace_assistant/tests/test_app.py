@@ -3,41 +3,35 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from fastapi.testclient import TestClient
 
-from nemo_gym.server_utils import ServerClient
+from nemo_gym.testing.responses import call, response, verify_request
+from nemo_gym.testing.verdicts import check_example_rollouts, check_example_rows, new_server, rows_of
 from resources_servers.workplace_assistant.app import (
     WorkbenchResourcesServer,
-    WorkbenchResourcesServerConfig,
     WorkbenchVerifyRequest,
 )
 from resources_servers.workplace_assistant.generate_data import FOLDER, main
-from resources_servers.workplace_assistant.task_data import TaskData
 from resources_servers.workplace_assistant.toolkits.mail import SENT_AT
 from resources_servers.workplace_assistant.utils import SCHEMAS, ToolEnvironment, get_tools
 
-DATA = Path(__file__).parents[1] / "data"
-ROWS = [json.loads(line) for line in (DATA / "example.jsonl").read_text().splitlines()]
-TOOL_CASES = [json.loads(line) for line in Path(__file__).with_name("tool_cases.jsonl").read_text().splitlines()]
+HERE = Path(__file__).parents[1]
+ROWS = rows_of(HERE / "data" / "example.jsonl")
+TOOL_CASES = rows_of(HERE / "tests" / "tool_cases.jsonl")
 SEND = ("email_send_email", {"recipient": "x@y.z", "subject": "S", "body": "B"})
 MEET = (
     "calendar_create_event",
     {"event_name": "M", "participant_email": "x@y.z", "event_start": "2023-12-05 09:00:00", "duration": "30"},
 )
+TASK = ("project_management_update_task", {"task_id": "00000149", "field": "task_name"})
 WON = ("customer_relationship_manager_update_customer", {"customer_id": "00000053", "field": "status"})
 
 
 @pytest.fixture
 def client() -> TestClient:
-    return TestClient(new_server().setup_webserver())
-
-
-def new_server() -> WorkbenchResourcesServer:
-    config = WorkbenchResourcesServerConfig(host="127.0.0.1", port=1, entrypoint="app.py", name="workplace_assistant")
-    return WorkbenchResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+    return TestClient(new_server(WorkbenchResourcesServer).setup_webserver())
 
 
 def seeded(client: TestClient) -> TestClient:
@@ -51,21 +45,8 @@ def used(client: TestClient, tool: str, **arguments: Any) -> Any:
     return reply.json()["output"]
 
 
-def response_with(*calls: tuple[str, Any]) -> dict[str, Any]:
-    items = [
-        {"type": "function_call", "call_id": f"c{number}", "name": name, "arguments": as_text(arguments)}
-        for number, (name, arguments) in enumerate(calls)
-    ]
-    return {
-        "id": "resp",
-        "created_at": 0.0,
-        "model": "m",
-        "object": "response",
-        "output": items,
-        "parallel_tool_calls": False,
-        "tool_choice": "auto",
-        "tools": [],
-    }
+def calls(*made: tuple[str, Any]) -> list[dict[str, Any]]:
+    return [call(name, arguments, f"c{number}") for number, (name, arguments) in enumerate(made)]
 
 
 def as_text(arguments: Any) -> str:
@@ -78,8 +59,7 @@ def verdict(client: TestClient, made: list[tuple[str, Any]], wanted: Any) -> dic
         if isinstance(wanted, str)
         else [{"name": name, "arguments": as_text(arguments)} for name, arguments in wanted]
     )
-    body = {"responses_create_params": {"input": "?"}, "response": response_with(*made), "ground_truth": truth, "id": 1}
-    reply = client.post("/verify", json=body)
+    reply = client.post("/verify", json=verify_request({"ground_truth": truth, "id": 1}, *calls(*made)))
     assert reply.status_code == 200
     found: dict[str, Any] = reply.json()
     return found
@@ -128,7 +108,7 @@ def test_visits_are_counted_by_day(client: TestClient) -> None:
 
 
 def test_what_was_deleted_is_not_found_again_and_other_sessions_have_it() -> None:
-    app = new_server().setup_webserver()
+    app = new_server(WorkbenchResourcesServer).setup_webserver()
     mine, other = seeded(TestClient(app)), seeded(TestClient(app))
     assert used(mine, "email_delete_email", email_id="00000001") == "Email deleted successfully."
     asked = {"email_id": "00000001", "field": "subject"}
@@ -149,6 +129,7 @@ def test_a_sent_email_is_numbered_and_dated(client: TestClient) -> None:
         ("email_send_letter", {}, "there is no such tool"),
         ("email_send_email", {"to": "a@b.c"}, "unexpected keyword argument 'to'"),
         ("calendar_search_events", {"query": "("}, "no regular expression"),
+        ("calendar_search_events", {"query": "a" * 100_001}, "is too long"),
     ],
 )
 def test_mistakes_are_told_to_the_model(client: TestClient, tool: str, arguments: Any, said: str) -> None:
@@ -206,6 +187,10 @@ def test_all_schemas_name_arguments_that_the_tools_take() -> None:
         ([("calendar_update_event", {"event_id": "00000174", "field": "duration", "new_value": "90"})], [], 1.0),
         ([(WON[0], {**WON[1], "new_value": "Won"})], [(WON[0], {**WON[1], "new_value": "Won"})], 1.0),
         ([(WON[0], {**WON[1], "new_value": "won"})], [(WON[0], {**WON[1], "new_value": "Won"})], 0.0),
+        ([("calendar_update_event", {"event_id": "00000174", "field": "duration", "new_value": 90})], [], 1.0),
+        ([(WON[0], {**WON[1], "new_value": ["Won"]})], [(WON[0], {**WON[1], "new_value": "Won"})], 0.0),
+        ([(TASK[0], {**TASK[1], "new_value": 7.5})], [(TASK[0], {**TASK[1], "new_value": "7.5"})], 1.0),
+        ([(TASK[0], {**TASK[1], "new_value": ["a"]})], [(TASK[0], {**TASK[1], "new_value": "a"})], 0.0),
         ([], "send it", 1.0),
         ([SEND], "send it", 0.0),
     ],
@@ -239,11 +224,7 @@ def test_the_session_is_gone_after_the_verdict(client: TestClient) -> None:
 
 
 def test_the_fields_may_be_in_the_metadata() -> None:
-    body = {
-        "responses_create_params": {"input": "?"},
-        "response": response_with(),
-        "verifier_metadata": {"ground_truth": [], "category": "c"},
-    }
+    body = verify_request({"verifier_metadata": {"ground_truth": [], "category": "c"}})
     request = WorkbenchVerifyRequest.model_validate(body)
     assert (request.ground_truth, request.category) == ([], "c")
 
@@ -270,16 +251,16 @@ def test_the_tables_are_what_the_generator_writes(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["category"] for row in ROWS])
 def test_an_example_row_can_be_solved(client: TestClient, row: dict[str, Any]) -> None:
-    TaskData.model_validate({name: value for name, value in row.items() if name != "responses_create_params"})
     assert row["responses_create_params"]["tools"] == list(SCHEMAS.values())
     truth = [(call["name"], call["arguments"]) for call in row["ground_truth"]]
-    solved = client.post("/verify", json={**row, "response": response_with(*truth)}).json()
-    idle = client.post("/verify", json={**row, "response": response_with()}).json()
+    solved = client.post("/verify", json={**row, "response": response(*calls(*truth))}).json()
+    idle = client.post("/verify", json={**row, "response": response()}).json()
     assert (solved["reward"], idle["reward"]) == (1.0, 0.0)
 
 
-def test_example_rollouts_are_still_judged_as_they_were(client: TestClient) -> None:
-    records = [json.loads(line) for line in (DATA / "example_rollouts.jsonl").read_text().splitlines()]
-    assert [record["reward"] for record in records] == [1.0, 1.0, 1.0, 0.0, 1.0]
-    for record in records:
-        assert client.post("/verify", json=record).json()["reward"] == record["reward"]
+def test_example_rows() -> None:
+    check_example_rows(HERE)
+
+
+async def test_example_rollouts_are_still_judged_as_they_were() -> None:
+    await check_example_rollouts(new_server(WorkbenchResourcesServer), HERE, rewards=[1.0, 1.0, 1.0, 0.0, 1.0])

@@ -17,6 +17,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 PAGE_SIZE = 5
 _REPEATS = frozenset("*+?{([\\")
 """Without one of these a pattern takes no more time than its length allows."""
+_SHORT = 1_000
+"""Characters of a pattern that is compiled in no time, and may stay in the memory of `re`."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ async def having(pattern: str, rows: Iterable[Row], *columns: str) -> list[Row]:
     """
     rows = list(rows)
     texts = ["\n".join(row[column] for column in columns) for row in rows]
-    if _REPEATS.isdisjoint(pattern):
+    if len(pattern) <= _SHORT and _REPEATS.isdisjoint(pattern):
         expression = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
         found = [expression.search(text) is not None for text in texts]
     else:

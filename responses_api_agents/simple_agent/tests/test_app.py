@@ -1,22 +1,17 @@
 from __future__ import annotations
 
-import copy
-import json
 import logging
 from typing import Any
-from unittest.mock import AsyncMock, MagicMock
 
-import httpx
 import pytest
-from fastapi import FastAPI, Request, Response
-from omegaconf import OmegaConf
-from pydantic import BaseModel, ValidationError
+from fastapi import Request, Response
+from pydantic import ValidationError
 
 from nemo_gym.base_responses_api_agent import Body
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.serve.local_response import LocalResponse
-from nemo_gym.server_utils import ServerClient
-from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
+from nemo_gym.testing.agents import Surroundings, reply
+from responses_api_agents.simple_agent.app import SimpleAgent
 
 TOOLS = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": True}]
 USAGE = {
@@ -55,14 +50,7 @@ def answered(*output: dict[str, Any], **fields: Any) -> dict[str, Any]:
     }
 
 
-def reply(content: object, status: int = 200, **cookies: str) -> LocalResponse:
-    """What a server answers: text as it is, anything else as JSON."""
-    body = content if isinstance(content, str) else json.dumps(content)
-    headers = [(b"set-cookie", f"{name}={value}; Path=/".encode()) for name, value in cookies.items()]
-    return LocalResponse(method="POST", url="http://x/", status=status, raw_headers=headers, body=body.encode())
-
-
-class Run:
+class Run(Surroundings):
     """The servers around an agent: `replies` by (server, path) are given in order, the last one again and again."""
 
     def __init__(
@@ -73,55 +61,27 @@ class Run:
         observability: bool = False,
         **replies: LocalResponse,
     ) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self.sent: list[dict[str, Any]] = []
         self.replies: dict[tuple[str, str], list[LocalResponse]] = {
             ("policy_model", "/v1/responses"): [t if isinstance(t, LocalResponse) else reply(t) for t in turns],
             ("mcqa", "/seed_session"): [reply({}, sid="seeded")],
         }
         self.replies |= {("mcqa", f"/{path}"): [answer] for path, answer in replies.items()}
-        client = MagicMock(spec=ServerClient)
-        client.global_config_dict = OmegaConf.create({"observability_enabled": observability})
-        client.post = AsyncMock(side_effect=self.post)
         fields = {
-            "host": "127.0.0.1",
-            "port": 1,
-            "entrypoint": "app.py",
-            "name": "agent",
             "resources_server": {"type": "resources_servers", "name": "mcqa"},
             "model_server": {"type": "responses_api_models", "name": "policy_model"},
             **(config or {}),
         }
-        self.agent = agent_cls(config=SimpleAgentConfig.model_validate(fields), server_client=client)
-        self.app: FastAPI = self.agent.setup_webserver()
+        super().__init__(agent_cls, observed=observability, **fields)
 
-    async def post(self, server_name: str, url_path: str, **options: Any) -> LocalResponse:
-        body = options["json"]
-        body = body.model_dump(exclude_unset=True) if isinstance(body, BaseModel) else body
-        self.calls.append((server_name, url_path))
-        self.sent.append(copy.deepcopy({**options, "json": body}))
-        if server_name == "agent":
-            answer = await self.request(url_path, body, dict(options.get("cookies") or {}))
-            raw = [(k.lower().encode(), v.encode()) for k, v in answer.headers.multi_items()]
-            return LocalResponse(
-                method="POST", url="http://x/", status=answer.status_code, raw_headers=raw, body=answer.content
-            )
-        waiting = self.replies[server_name, url_path.partition("/v1/")[1] + url_path.partition("/v1/")[2] or url_path]
+    async def answer(self, server: str, path: str, options: dict[str, Any]) -> LocalResponse:
+        waiting = self.replies[server, path.partition("/v1/")[1] + path.partition("/v1/")[2] or path]
         return waiting.pop(0) if len(waiting) > 1 else waiting[0]
-
-    async def request(self, path: str, body: dict[str, Any], cookies: dict[str, str] | None = None) -> httpx.Response:
-        transport = httpx.ASGITransport(app=self.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", cookies=cookies) as client:
-            return await client.post(path, json=body)
 
     async def respond(self, text: object = "Weather?", **params: Any) -> dict[str, Any]:
         answer = await self.request("/v1/responses", {"input": text, "tools": TOOLS, **params})
         assert answer.status_code == 200, answer.text
         result: dict[str, Any] = answer.json()
         return result
-
-    def to(self, server: str, path: str) -> list[dict[str, Any]]:
-        return [sent for made, sent in zip(self.calls, self.sent, strict=True) if made == (server, path)]
 
     def model_calls(self) -> list[dict[str, Any]]:
         return self.to("policy_model", "/v1/responses")
@@ -146,7 +106,7 @@ async def test_a_message_ends_the_loop() -> None:
 async def test_the_first_call_sends_the_request_as_it_came() -> None:
     run = Run(answered(message()))
     await run.respond([{"role": "user", "content": "Hi", "type": "message"}], temperature=0.5, tools=[])
-    sent = run.agent.server_client.post.call_args.kwargs["json"]  # type: ignore[attr-defined]
+    sent = run.agent.server_client.post.call_args.kwargs["json"]
     expected = {"input": [{"role": "user", "content": "Hi", "type": "message"}], "temperature": 0.5, "tools": []}
     assert sent == NeMoGymResponseCreateParamsNonStreaming.model_validate(expected)
 

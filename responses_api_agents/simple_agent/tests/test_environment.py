@@ -11,8 +11,9 @@ import pytest
 from nemo_gym.base_resources_server import SessionExpiredError
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 from nemo_gym.serve.local_response import LocalResponse
+from nemo_gym.testing.agents import reply
 from responses_api_agents.simple_agent.environment import raise_for_lost_session
-from responses_api_agents.simple_agent.tests.test_app import TOOLS, Run, answered, call, message, reply
+from responses_api_agents.simple_agent.tests.test_app import TOOLS, Run, answered, call, message
 
 ROW: dict[str, Any] = {"responses_create_params": {"input": "hi", "tools": TOOLS}}
 

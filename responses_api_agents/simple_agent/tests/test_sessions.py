@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from nemo_gym.base_responses_api_agent import AgentSeedSessionRequest
+from nemo_gym.testing.agents import reply
 from responses_api_agents.simple_agent import app as simple_agent
 from responses_api_agents.simple_agent.recording import Recording
 from responses_api_agents.simple_agent.tests.test_app import (
@@ -20,7 +21,6 @@ from responses_api_agents.simple_agent.tests.test_app import (
     message,
     outputs,
     reasoning,
-    reply,
     verdict,
 )
 

@@ -27,6 +27,7 @@ def gym(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
     (tmp_path / "env.yaml").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for variable in ("NEMO_GYM_RUN_DIR", "NEMO_GYM_EXTRA_ROOTS", "NEMO_GYM_CONFIG_DICT", "NEMO_GYM_CONFIG_FILE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))

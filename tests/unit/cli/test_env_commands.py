@@ -151,13 +151,3 @@ def test_packages_are_those_of_the_venv_and_of_what_it_extends(gym: Gym, quiz: P
     assert shown[0] == "Packages of resources_servers/quiz" and shown[2].startswith("---")
     frozen = gym("env", "packages", "--resources-server", "quiz", venvs, "+format=freeze").out
     assert any(line.startswith("fastapi==") for line in frozen.splitlines())
-
-
-def test_names_of_later_commands_say_so(gym: Gym) -> None:
-    from nemo_gym.cli import env
-    from nemo_gym.cli.eval import list_benchmarks
-    from nemo_gym.errors import UsageError
-
-    for function in (env.test_all, env.init_resources_server, list_benchmarks):
-        with pytest.raises(UsageError, match="not available yet"):
-            function()

@@ -85,6 +85,11 @@ def test_rows_are_looked_at_before_servers_start(gym: Gym, events: list[str]) ->
     assert events == []
 
 
+def test_an_agent_that_is_not_there_is_told_before_servers_start(gym: Gym, events: list[str]) -> None:
+    ended = gym(*RUN, "--agent", "nobody")
+    assert ended.code == 2 and "--agent nobody: the config has no such agent" in ended.err and events == []
+
+
 def test_a_run_without_servers_is_a_usage_error_with_an_example(gym: Gym, events: list[str]) -> None:
     ended = gym("eval", "run", "--input", "rows.jsonl")
     assert ended.code == 2 and "Example: gym eval run" in ended.err
@@ -115,6 +120,13 @@ def test_a_profile_is_written_beside_the_results(gym: Gym, results: Callable[[in
     assert "completed_rollout_rows: 2" in ended.out
     for name in ("r_reward_profiling.jsonl", "r_agent_metrics.json", "r_repeat_level_metrics.json"):
         assert name in ended.out and (tmp_path / name).exists()
+
+
+def test_swapped_files_are_not_profiled(gym: Gym, results: Callable[[int], None], tmp_path: Path) -> None:
+    results(2)
+    ended = gym("eval", "profile", "--inputs", "r.jsonl", "--rollouts", "m.jsonl")
+    assert ended.code == 2 and "they are swapped" in ended.err
+    assert not list(tmp_path.glob("*_reward_profiling.jsonl"))
 
 
 def test_an_incomplete_run_is_profiled_on_request(gym: Gym, results: Callable[[int], None]) -> None:

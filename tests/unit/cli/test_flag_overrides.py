@@ -84,6 +84,12 @@ COLLECT_FLAGS = [
 ]
 
 OTHER_FLAGS = [
+    ("eval submit --config s.yaml --dry-run", []),
+    ("eval submit --resolve-only --json", ["+json=true"]),
+    ("jobs list --json", ["+json=true"]),
+    ("jobs status --json", ["+json=true"]),
+    ("jobs cancel a1 --benchmark x", []),
+    ("jobs logs a1 --benchmark x --step job --follow", []),
     ("eval aggregate --merge-anyway --require-complete", ["+merge_anyway=true", "+require_complete=true"]),
     ("env resolve --origin", []),
     ("env start --detach", []),
@@ -133,6 +139,52 @@ OTHER_FLAGS = [
         "dataset collate --mode example_validation --output-dir d --download",
         ["+mode=example_validation", "+output_dirpath=d", "+should_download=true"],
     ),
+    ("list environments words --json", ["+component_name=words", "+json=true"]),
+    (
+        "list environments --kind benchmark --domain math --modality text",
+        ["+catalog_kind=benchmark", "+domain=math", "+modality=text"],
+    ),
+    (
+        "list environments --licensing Apache-2.0 --status no-manifest --lifecycle active",
+        ["+licensing=Apache-2.0", "+status=no-manifest", "+lifecycle=active"],
+    ),
+    ("list benchmarks --json", ["+json=true"]),
+    ("list resources-servers a/b --json", ["+component_name=a/b", "+json=true"]),
+    ("list agents --json", ["+json=true"]),
+    ("list models --json +x=1", ["+json=true", "+x=1"]),
+    ("search --json agents words", ["+json=true"]),
+    ("env init --resources-server r", ["+entrypoint=resources_servers/r"]),
+    (
+        "env init --environment e --profile external-agent-loop",
+        ["+scaffold_kind=environment", "+scaffold_name=e", "+profile=external-agent-loop"],
+    ),
+    (
+        "env init --benchmark b --reuse-verifier r --reward-range -1 2.5 --higher-is-better",
+        [
+            "+scaffold_kind=benchmark",
+            "+scaffold_name=b",
+            "+reuse_verifier=r",
+            "+reward_range=[-1.0,2.5]",
+            "+higher_is_better=true",
+        ],
+    ),
+    ("env init --lower-is-better", ["+higher_is_better=false"]),
+    ("env init --from tiny.py", []),
+    ("env validate e --kind benchmark", ["+onboarding_name=e", "+catalog_kind=benchmark"]),
+    ("env validate --manifest m(1).yaml --sync", ['+manifest_path="m(1).yaml"', "+sync=true"]),
+    (
+        "env test e --kind environment --update-expected --json",
+        [
+            "+onboarding_name=e",
+            "+catalog_kind=environment",
+            "+update_expected=true",
+            "+json=true",
+        ],
+    ),
+    ("env test --all", []),
+    ("env audit e --json", ["+json=true"]),
+    ("env audit --all", []),
+    ("env publish e --kind environment --json", ["+onboarding_name=e", "+catalog_kind=environment", "+json=true"]),
 ]
 
 

@@ -23,11 +23,11 @@ def view() -> RunView:
         pid=7,
         command="gym eval run",
         uptime_s=312.0,
-        findings=["Oldest: rollout 17/2 has waited 5 min 12 s in model at policy_model (/v1/responses)."],
+        findings=["Oldest: rollout 17-2 has waited 5 min 12 s in model at policy_model (/v1/responses)."],
         servers=[server, silent],
         collectors=[CollectorView(9, True, 10, 1, 2, 0.5, {}, {"in_flight": 8, "limit": 64, "waiting": 3})],
         stages={"queued": 90, "model": 8, "retry": 1},
-        rollouts=[RolloutView("17/2", "model", "policy_model", 312.0, 315.0, "/v1/responses", 1)],
+        rollouts=[RolloutView("17-2", "model", "policy_model", 312.0, 315.0, "/v1/responses", 1)],
     )
 
 
@@ -38,17 +38,28 @@ def test_why_it_is_stuck_stands_at_the_top(view: RunView) -> None:
     assert lines[1] == view.findings[0]
     assert any("policy_model" in line and "2h05m" in line and "50M" in line and "5m12s" in line for line in lines)
     assert any(line.startswith("mcqa") and "no answer" in line and "shard-1, shard-2" in line for line in lines)
-    assert "Collector (pid 9): 10 done, 1 failed, 2 retried, 0.5/s; 8 of 64 let through, 3 waiting" in lines
+    assert (
+        "Collector (pid 9): 10 done, 1 failed, 2 retried, 0.5/s; 8 running of at most 64, 3 waiting for their turn"
+        in lines
+    )
     assert "In flight: 90 queued, 8 model, 1 retry" in lines
-    row = "17/2 model 5m12s 5m15s 1 policy_model /v1/responses"
+    row = "17-2 model 5m12s 5m15s 1 policy_model /v1/responses"
     assert any(line.split() == row.split() for line in lines)
     assert lines[-1] == "… and 8 more"
+
+
+def test_nothing_that_explains_is_cut(view: RunView) -> None:
+    view.command = "gym eval run --resources-server mcqa --output results/a-long-name-of-a-file.jsonl --limit 5"
+    lines = view_text(view, 40).splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert view.command in text and view.findings[0] in text
+    assert all(len(line) <= 40 for line in lines[:6])
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_tables_fit_narrow_terminals(view: RunView, width: int) -> None:
     lines = view_text(view, width).splitlines()
-    tables = [line for line in lines if line.startswith(("SERVER", "policy_model", "ROLLOUT", "17/2"))]
+    tables = [line for line in lines if line.startswith(("SERVER", "policy_model", "ROLLOUT", "17-2"))]
     assert len(tables) == 4 and all(len(line) <= width for line in tables)
 
 

@@ -62,10 +62,10 @@ def test_what_only_the_config_parser_understands_is_left_to_it(
 
 
 @pytest.fixture
-def alive(tmp_path: Path, gym: Gym) -> Callable[[int], None]:
-    """Record a run of this very process."""
+def alive(tmp_path: Path, gym: Gym) -> Callable[..., None]:
+    """Record a run of this very process, started here or in another folder."""
 
-    def record(port: int) -> None:
+    def record(port: int, folder: str = "") -> None:
         directory = tmp_path / "runs" / f"nemo-gym-{os.getuid()}" / str(port)
         directory.mkdir(parents=True)
         log = directory / "judge.log"
@@ -79,13 +79,14 @@ def alive(tmp_path: Path, gym: Gym) -> Callable[[int], None]:
             "command": "gym env start",
             "servers": [],
             "logs": {"judge": str(log)},
+            "working_directory": str(folder or Path.cwd()),
         }
         (directory / "run.json").write_text(json.dumps(content))
 
     return record
 
 
-def test_stop_ends_the_only_run(gym: Gym, alive: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_the_only_run(gym: Gym, alive: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[int] = []
 
     def stop(info: RunInfo) -> bool:
@@ -106,21 +107,51 @@ def test_stop_ends_the_only_run(gym: Gym, alive: Callable[[int], None], monkeypa
     assert stopped == [11001, 11002, 11001, 11001, 11002]
 
 
+def test_another_projects_run_is_neither_stopped_nor_read(
+    gym: Gym, alive: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[int] = []
+
+    def stop(info: RunInfo) -> bool:
+        stopped.append(info.head_port)
+        return True
+
+    monkeypatch.setattr("nemo_gym.launch.stop.stop_run", stop)
+    alive(11001, "/data/theirs")
+    for words in (("env", "stop"), ("env", "logs", "judge"), ("env", "restart", "judge")):
+        ended = gym(*words)
+        assert ended.code == 1 and stopped == [] and ended.out == ""
+        assert "in /data/theirs): gym env start" in ended.err and f"`gym {' '.join(words)} --port 11001`" in ended.err
+    ended = gym("env", "stop", "--port", "11001")
+    assert ended.code == 0 and stopped == [11001]
+    assert "Stopping the run at port 11001 (pid " in ended.out and "in /data/theirs): gym env start" in ended.out
+
+
+def test_stopping_servers_that_are_collected_from_says_what_resuming_takes(
+    gym: Gym, alive: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nemo_gym.launch.stop.stop_run", lambda info: True)
+    alive(11001)
+    for pids, said in (([], False), ([os.getpid()], False), ([os.getpid(), 77], True)):
+        monkeypatch.setattr("nemo_gym.launch.stop.collectors_of", lambda info, pids=pids: pids)
+        assert ("(pid 77): start the servers again before that is resumed" in gym("env", "stop").out) is said
+
+
 def test_stop_refuses_what_it_would_not_heed(gym: Gym) -> None:
     assert gym("env", "stop", "--all", "--port", "1").code == 2
     ended = gym("env", "stop", "+config_paths=[a.yaml]")
     assert ended.code == 2 and "head_server.port" in ended.err
 
 
-def test_logs_are_printed_by_name(gym: Gym, alive: Callable[[int], None]) -> None:
+def test_logs_are_printed_by_name(gym: Gym, alive: Callable[..., None]) -> None:
     alive(11001)
     assert gym("env", "logs", "judge").out == "(judge) hello\n(judge) bye\n"
     nameless = gym("env", "logs")
     assert nameless.code == 2 and "judge" in nameless.err
 
 
-def test_status_names_runs_at_other_ports(gym: Gym, alive: Callable[[int], None]) -> None:
+def test_status_names_runs_at_other_ports(gym: Gym, alive: Callable[..., None]) -> None:
     alive(11001)
     ended = gym("env", "status", "--json", "+head_server.port=9")
     assert (ended.code, json.loads(ended.out)) == (0, [])
-    assert "+head_server.port=11001" in ended.err
+    assert "+head_server.port=11001`" in ended.err and "port 11001 (pid " in ended.err

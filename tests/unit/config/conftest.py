@@ -33,6 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_CACHE_DIR", "unset by the test")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield folder
 
 

@@ -193,18 +193,32 @@ def test_a_better_root_hides_an_entry(write: Write, better_root: Path) -> None:
         (MANIFEST.format(name="words", kind="environment") + "config_path: ../../x.yaml", "leads out of"),
     ],
 )
-def test_a_manifest_that_contradicts_its_place_is_an_error(write: Write, text: str, told: str) -> None:
+def test_a_manifest_that_contradicts_its_place_is_listed_as_invalid(write: Write, text: str, told: str) -> None:
     write("environments/words/manifest.yaml", text)
+    write("environments/plain/config.yaml", SERVER)
     write("x.yaml", "")
+    listed = entry("words", "environment")
+    assert listed.status == "invalid" and told in (listed.problem or "")
+    assert entry("plain", "environment").problem is None
     with pytest.raises(RegistryError, match=told):
-        discover_environment_catalog()
+        resolve_catalog_entry("words")
 
 
-def test_a_manifest_that_cannot_be_read_leaves_a_plain_config(write: Write) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [", "can't be read as YAML"),
+        ("name: words", "says nothing about: version, kind"),
+        (MANIFEST.format(name="words", kind="environment") + "config_path: [1]", "config_path must be"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_listed_with_its_config(write: Write, text: str, told: str) -> None:
     write("environments/words/config.yaml", SERVER)
-    for text in ("a: [", "name: words", MANIFEST.format(name="words", kind="environment") + "config_path: [1]"):
-        write("environments/words/manifest.yaml", text)
-        assert entry("words", "environment").status == "no-manifest"
+    write("environments/words/manifest.yaml", text)
+    listed = entry("words", "environment")
+    assert listed.status == "invalid" and told in (listed.problem or "")
+    assert (listed.domain, listed.description) == ("math", "Sums")
+    assert list(discover_environment_catalog()) == [("environment", "words")]
 
 
 def test_an_entry_is_found_by_its_name(write: Write) -> None:
@@ -214,11 +228,20 @@ def test_an_entry_is_found_by_its_name(write: Write) -> None:
         resolve_catalog_entry("wrods")
     with pytest.raises(RegistryError, match="no benchmark `words`"):
         resolve_catalog_entry("words", "benchmark")
+    write("resources_servers/quiz/configs/quiz.yaml", SERVER + AGENT % ("k", DATASETS % "example"))
+    with pytest.raises(RegistryError, match="`quiz`, but the resources server `resources_servers/quiz`"):
+        resolve_catalog_entry("quiz")
     write("benchmarks/words/config.yaml", SERVER + AGENT % ("k", DATASETS % "benchmark"))
     with pytest.raises(RegistryError, match="both an environment and a benchmark"):
         resolve_catalog_entry("words")
     assert resolve_catalog_entry("words", "benchmark").kind == "benchmark"
     assert resolve_catalog_entry("words", entries={("environment", "words"): entry("words", "environment")})
+
+
+def test_an_old_name_leads_to_the_new_one(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("environments/hermes_reasoning_gym/config.yaml", SERVER)
+    assert resolve_catalog_entry("reasoning_gym_hermes").name == "hermes_reasoning_gym"
+    assert "is now called `hermes_reasoning_gym`" in capsys.readouterr().err
 
 
 def test_nothing_there_is_nothing_found() -> None:

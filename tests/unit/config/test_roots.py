@@ -1,5 +1,6 @@
 """Where things are looked for."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,15 @@ def test_public_names_are_listed_and_others_are_refused() -> None:
         _ = nemo_gym.Nope
     assert nemo_gym._resolve_under_cwd_or_install("/x") == Path("/x")
     assert nemo_gym.NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME == "NEMO_GYM_EXTRA_ROOTS"
+
+
+def test_other_folders_are_searched_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", "/set")
+    with roots.also_searched(first=[tmp_path], last=["/last"]):
+        assert os.environ["NEMO_GYM_EXTRA_ROOTS"].split(os.pathsep) == [str(tmp_path), "/set", "/last"]
+    assert os.environ["NEMO_GYM_EXTRA_ROOTS"] == "/set"
+    monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS")
+    with pytest.raises(KeyError), roots.also_searched(last=[tmp_path]):
+        assert os.environ["NEMO_GYM_EXTRA_ROOTS"] == str(tmp_path)
+        raise KeyError
+    assert "NEMO_GYM_EXTRA_ROOTS" not in os.environ

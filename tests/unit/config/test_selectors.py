@@ -39,6 +39,7 @@ def components(write: Write) -> None:
     ("flag", "value", "path"),
     [
         ("--resources-server", "mcqa", "resources_servers/mcqa/configs/mcqa.yaml"),
+        ("--resources-server", "resources_servers/mcqa", "resources_servers/mcqa/configs/mcqa.yaml"),
         (
             "--resources-server",
             "format_verification/freeform_formatting",
@@ -101,6 +102,21 @@ def test_a_wrong_name_gets_a_suggestion(flag: str, value: str, suggestion: str) 
     assert f"Did you mean `{flag} {suggestion}`?" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "meant"),
+    [
+        ("--environment", "mcqa", "--resources-server mcqa"),
+        ("--environment", "resources_servers/mcqa", "--resources-server mcqa"),
+        ("--resources-server", "wordle", "--environment wordle"),
+        ("--model-type", "gpqa/diamond", "--benchmark gpqa/diamond"),
+    ],
+)
+def test_a_name_of_another_kind_gets_its_flag(flag: str, value: str, meant: str) -> None:
+    with pytest.raises(SelectorError) as caught:
+        resolve_selector(flag, value)
+    assert f"Did you mean `{meant}`?" in str(caught.value)
+
+
 def test_a_name_without_a_default_flavor_gets_its_flavors() -> None:
     with pytest.raises(SelectorError) as caught:
         resolve_selector("--resources-server", "format_verification")
@@ -152,3 +168,31 @@ def test_benchmarks_are_what_declares_one_benchmark(project: Path) -> None:
     (project / "benchmarks/gone/config.yaml").write_text(BENCHMARK)
     (project / "benchmarks/gone/.nemo_gym_tombstone").write_text("gpqa")
     assert benchmark_names() == ["gpqa", "gpqa/diamond", "livecodebench/v5", "livecodebench/v5_2024"]
+
+
+SERVER = "s: {resources_servers: {quiz: {entrypoint: app.py, domain: math}}}\n"
+
+
+def test_the_only_config_of_a_component_is_what_its_bare_name_means(
+    write: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spec 50, Do better: a single flavour is chosen, with a notice; helpers without a server are none."""
+    only = write("resources_servers/quiz/configs/hard.yaml", SERVER)
+    write("resources_servers/quiz/configs/judge_model.yaml", "m: {responses_api_models: {m: {entrypoint: app.py}}}\n")
+    assert resolve_selector("--resources-server", "quiz") == only
+    assert "--resources-server quiz means quiz/hard, its only config" in capsys.readouterr().err
+    assert resolve_selector("--resources-server", "quiz/hard") == only
+    assert capsys.readouterr().err == ""
+    other = write("environments/words/config_remote.yaml", SERVER)
+    write("environments/words/manifest.yaml", "name: words")
+    assert resolve_selector("--environment", "words") == other
+
+
+def test_several_flavours_are_listed_and_none_is_chosen(write: Callable[[str, str], Path]) -> None:
+    write("resources_servers/quiz/configs/hard.yaml", SERVER)
+    write("resources_servers/quiz/configs/mild.yaml", SERVER)
+    write("resources_servers/quiz/configs/judge_model.yaml", "m: {responses_api_models: {m: {entrypoint: app.py}}}\n")
+    with pytest.raises(SelectorError) as raised:
+        resolve_selector("--resources-server", "quiz")
+    told = str(raised.value)
+    assert "`--resources-server quiz/hard` or `--resources-server quiz/mild`" in told and "judge_model" not in told

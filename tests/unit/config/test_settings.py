@@ -118,6 +118,7 @@ def test_offline_nothing_is_probed_or_looked_up(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B108: what other nodes are told is set apart from what is bound."""
     config = composed({"a": resources(), "b": resources(host="h"), "default_host": "d", "head_server": {"port": 7}})
     assert [instance.host for instance in server_instances(config)] == ["d", "h"]
     assert config.head_server == {"host": "d", "port": 7}
@@ -196,6 +197,17 @@ def test_timeouts_must_be_numbers(key: str) -> None:
     assert composed({key: 0.5})[key] == 0.5
     with pytest.raises(ConfigError, match=f"{key} must be a number of seconds, not True"):
         composed({key: True})
+
+
+@pytest.mark.parametrize("folder", [{}, {"model_call_capture_dir": "calls"}, {"model_call_capture_dir": 3}])
+def test_recording_model_calls_needs_an_absolute_folder(folder: dict[str, Any], tmp_path: Path) -> None:
+    """Said before anything starts; a model server would end on it."""
+    recorded = {"observability_enabled": True, **folder}
+    with pytest.raises(ConfigError, match="observability_enabled needs model_call_capture_dir, the absolute path"):
+        composed({"policy_model": model(), **recorded})
+    composed({"policy_model": model(), **recorded, "observability_enabled": False})
+    composed({"policy_model": model(), **recorded, "model_call_capture_dir": str(tmp_path)})
+    composed({"a": resources(), **recorded})
 
 
 def test_another_python_is_not_promised(capsys: pytest.CaptureFixture[str]) -> None:

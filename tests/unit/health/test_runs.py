@@ -199,12 +199,34 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
         run_health_checks(write(tmp_path / "r.jsonl", [record()]), workers=0)
 
 
-def test_the_report_is_two_lines_and_says_why_nothing_was_seen(tmp_path: Path) -> None:
+def test_the_report_is_two_lines_or_one_where_nothing_was_seen(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [record(), record(1, 0, FAILED)])
     result = run_health_checks(path, ignored_checks=["agent_turn_hollow"])
     assert format_health_report(result).splitlines() == [
         "Health: 2 rollouts checked, 1 healthy, 1 unhealthy, 0 unobserved (ignored: agent_turn_hollow).",
         f"Summary: {tmp_path / 'quality_summary.json'}",
     ]
-    unseen = run_health_checks(write(tmp_path / "r.jsonl", [record(ng_trajectory=None)]))
-    assert "observability_enabled" in format_health_report(unseen).splitlines()[-1]
+    uncaptured = [record(number, 0, ng_trajectory=None) for number in range(3)]
+    unseen = run_health_checks(write(tmp_path / "r.jsonl", uncaptured))
+    assert format_health_report(unseen) == (
+        "Health: 3 rollouts checked, nothing wrong in their records; model calls were not captured "
+        "(observability_enabled), so there is no more to tell."
+    )
+    doubled = run_health_checks(write(tmp_path / "r.jsonl", [*uncaptured, uncaptured[0]]))
+    told = format_health_report(doubled).splitlines()
+    assert told[0] == "Health: 4 rollouts checked, 0 healthy, 2 unhealthy, 2 unobserved."
+    assert "observability_enabled" in told[-1]
+
+
+def test_runs_in_one_folder_keep_reports_of_their_own(tmp_path: Path) -> None:
+    """The names without a run's are those of the last one, as other tools expect."""
+    for name, recorded in (("a", record()), ("b", record(path=FAILED))):
+        result = run_health_checks(write(tmp_path / f"{name}.jsonl", [recorded]), run=name)
+        assert result.summary_path == tmp_path / f"{name}_quality_summary.json"
+    of_a, of_b = (json.loads((tmp_path / f"{name}_quality_summary.json").read_text())["run"] for name in "ab")
+    assert (of_a["files"], of_a["verdicts"]["healthy"]) == (["a.jsonl"], 1)
+    assert (of_b["files"], of_b["verdicts"]["healthy"]) == (["b.jsonl"], 0)
+    assert summary(tmp_path)["run"] == of_b
+    assert read(tmp_path / "a_rollout_verdicts.jsonl")[0]["verdict"] == "healthy"
+    assert read(tmp_path / "rollout_verdicts.jsonl") == read(tmp_path / "b_rollout_verdicts.jsonl")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -167,7 +167,8 @@ def test_a_detached_run_returns_when_ready(root: Path, tmp_path: Path, shown: li
     try:
         text = "".join(shown)
         assert "All 1 / 1 servers ready!" in text
-        assert f"Running in the background (pid {info.pid}). Stop it with `gym env stop`.\n" in text
+        where = f"at port {info.head_port} (pid {info.pid}). Stop it with `gym env stop --port {info.head_port}`."
+        assert f"Running in the background {where}\n" in text
         assert (info.directory / "launcher.log").exists()
         assert os.getsid(info.pid) == info.pid
         with urllib.request.urlopen(info.servers[0]["url"]) as reply:

@@ -312,3 +312,20 @@ def test_a_launcher_that_just_ends_leaves_nothing(tmp_path: Path, until: Callabl
     done = subprocess.run([sys.executable, "-c", source, str(tmp_path)], capture_output=True, text=True, check=True)
     marker = done.stdout.split()[0]
     until(lambda: marked_processes(marker) == [])
+
+
+def test_what_was_stopped_ends_in_order_too(programs: Programs) -> None:
+    """A SIGSTOP to the fork server and to a server costs no grace: both go on, and end as they do otherwise."""
+    process = programs.start(AT_EXIT)
+    os.kill(programs.server.pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGSTOP)
+    programs.server.close(20.0)
+    assert programs.log().read_text() == "exit handler ran\n"
+    assert programs.server._popen.returncode == 0
+    assert process.returncode == 143
+
+
+def test_a_stopped_fork_server_starts_servers(programs: Programs) -> None:
+    programs.start(WAITS)
+    os.kill(programs.server.pid, signal.SIGSTOP)
+    assert programs.start(WAITS, name="second").returncode is None

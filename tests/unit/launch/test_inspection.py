@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from nemo_gym.launch.findings import findings, shown_seconds
+from nemo_gym.launch.ages import shown_seconds
+from nemo_gym.launch.findings import findings
 from nemo_gym.launch.inspection import inspect
 from nemo_gym.launch.leftovers import kill_leftovers
 from nemo_gym.launch.linux import process_start
@@ -26,7 +27,7 @@ from nemo_gym.launch.rollout_stages import Rollouts, key_of_entry, shown_key, st
 from nemo_gym.launch.run_directory import RunInfo
 from nemo_gym.launch.silence import SilenceWatch
 from nemo_gym.launch.tables import ask_all
-from nemo_gym.launch.view import CollectorView, ProcessView, RolloutView, RunView
+from nemo_gym.launch.view import BackendView, CollectorView, ProcessView, RolloutView, RunView
 from nemo_gym.serve.control_socket import listen, serve_one
 
 Until = Callable[[Callable[[], bool]], None]
@@ -52,6 +53,9 @@ def entry(task: int, state: str = "running", seconds: float = 1.0, **more: Any) 
         ("mcqa", "/get_weather", ("tool", "get_weather")),
         ("agent", "/run", ("agent", "")),
         ("unheard", "/run", ("agent", "")),
+        ("mcqa", "/reset", ("seed", "")),
+        ("mcqa", "/step", ("tool", "step")),
+        ("mcqa", "/close", ("close", "")),
     ],
 )
 def test_a_path_is_a_stage(server: str, path: str, stage: tuple[str, str]) -> None:
@@ -60,7 +64,7 @@ def test_a_path_is_a_stage(server: str, path: str, stage: tuple[str, str]) -> No
 
 @pytest.mark.parametrize(
     ("key", "shown"),
-    [("17-2", "17/2"), ("17-2.r1", "17/2"), ("17-2-a1", "17/2 (attempt 1)"), ("my-own.id", "my-own.id")],
+    [("17-2", "17-2"), ("17-2.r1", "17-2"), ("17-2-a1", "17-2 (attempt 1)"), ("my-own.id", "my-own.id")],
 )
 def test_a_rollout_is_shown_as_people_write_it(key: str, shown: str) -> None:
     assert shown_key(key) == shown
@@ -90,7 +94,7 @@ def test_a_rollout_is_where_its_innermost_request_is() -> None:
         request("policy", "/v1/responses", 312.0),
         told=entry(17, seconds=316.0),
     )
-    assert (view.rollout, view.stage, view.server, view.stage_s, view.age_s) == ("17/2", "model", "policy", 312.0, 316)
+    assert (view.rollout, view.stage, view.server, view.stage_s, view.age_s) == ("17-2", "model", "policy", 312.0, 316)
 
 
 def test_a_server_that_says_nothing_is_known_from_its_caller() -> None:
@@ -118,7 +122,7 @@ def test_what_waits_for_its_turn_is_not_under_way() -> None:
     rollouts = Rollouts(TYPES)
     rollouts.add_entries([entry(1, "queued", 900.0), entry(2, "running", 3.0), entry(3, "running", 5.0)])
     rollouts.add_requests([request("policy", "/v1/responses", 1.0, rollout=None)])
-    assert [view.rollout for view in rollouts.views()] == ["3/2", "2/2"]
+    assert [view.rollout for view in rollouts.views()] == ["3-2", "2-2"]
 
 
 # --- sentences ---
@@ -137,9 +141,9 @@ def run_view(**fields: Any) -> RunView:
 
 def test_a_rollout_that_is_stuck_is_named_with_its_server() -> None:
     """Gym#2859: which are stuck, where and for how long."""
-    view = run_view(rollouts=[RolloutView("17/2", "model", "policy", 312.0, 315.0, "/v1/responses")])
+    view = run_view(rollouts=[RolloutView("17-2", "model", "policy", 312.0, 315.0, "/v1/responses")])
     assert findings(view, is_launcher_silent=False) == [
-        "Oldest: rollout 17/2 has waited 5 min 12 s in model at policy (/v1/responses)."
+        "Oldest: rollout 17-2 has waited 5 min 12 s in model at policy (/v1/responses)."
     ]
 
 
@@ -160,14 +164,19 @@ def test_a_rollout_that_is_stuck_is_named_with_its_server() -> None:
         ),
         (
             ProcessView("a", ["a"], 9, "ended", last_end="exited with code 1"),
-            "a has ended for good: its process exited",
+            "a died and is not started again: its process exited",
         ),
         (ProcessView("a", ["a"], 9, "starting"), "a (pid 9) is still starting."),
+        (ProcessView("a", ["a"], 9, "unknown", is_there=False), "a died: there is no process 9 any more."),
+        (
+            ProcessView("a", ["a"], 9, "running", restarts=1, last_end="was killed by SIGKILL", answers=True),
+            "a died and serves again (pid 9): its process before was killed by SIGKILL.",
+        ),
     ],
 )
 def test_a_process_in_trouble_comes_first(process: ProcessView, words: str) -> None:
     """B26, B35: dead, blocked and stopped servers are told apart, each with what to do."""
-    rollouts = [RolloutView("17/2", "verify", "mcqa", 1.0, 1.0)]
+    rollouts = [RolloutView("17-2", "verify", "mcqa", 1.0, 1.0)]
     first, *_ = findings(run_view(processes=[process], rollouts=rollouts), is_launcher_silent=False)
     assert first.startswith(words)
 
@@ -179,8 +188,21 @@ def test_pressure_and_silence_of_others_are_told() -> None:
     assert told == [
         "The run's own process (pid 7) gives no answer, so nothing starts servers again now.",
         "The collector (pid 5) gives no answer.",
-        "The model's provider asked for fewer requests: 8 rollouts at once instead of 256 are let through now.",
+        "The model's provider asked for fewer requests: at most 8 rollouts run at once instead of 256 now.",
         "No rollout is in flight.",
+    ]
+
+
+def test_what_a_provider_wants_is_told_with_whom_it_stops() -> None:
+    """A back-off (429) and a refused key are why a run is slow, or fails: both by address."""
+    waits = BackendView("http://a/v1", ["policy"], 429, 12.3)
+    refuses = BackendView("http://b/v1", ["judge", "policy"], 401, 50.0, "refuses the API key")
+    assert findings(run_view(backends=[waits, refuses]), is_launcher_silent=False)[:2] == [
+        "http://a/v1 asked for fewer calls (HTTP 429): policy waits, for 12 s more.",
+        (
+            "http://b/v1 refuses the API key (HTTP 401), so every call of judge, policy fails at once: "
+            "set that right and start the servers again."
+        ),
     ]
 
 
@@ -291,12 +313,50 @@ def test_a_run_is_put_together_from_everybodys_answers(folder: Folder) -> None:
     assert (policy.pid, policy.restarts, policy.processes, policy.served) == (parent, 2, ["policy"], 3)
     assert mcqa.cpu_s and mcqa.memory_bytes and mcqa.memory_bytes > 1 << 20 and 59 < (mcqa.uptime_s or 0) < 600
     assert view.stages == {"model": 1, "queued": 1}
-    assert [(each.rollout, each.server) for each in view.rollouts] == [("17/2", "policy")]
+    assert [(each.rollout, each.server) for each in view.rollouts] == [("17-2", "policy")]
     (told,) = view.collectors
     assert (told.pid, told.done, told.failed, told.retries, told.per_second) == (77, 10, 1, 4, 2.5)
-    assert view.findings == ["Oldest: rollout 17/2 has waited 4.0 s in model at policy (/v1/responses)."]
+    assert view.findings == ["Oldest: rollout 17-2 has waited 4.0 s in model at policy (/v1/responses)."]
     shown = json.loads(json.dumps(view.as_json()))
     assert shown["version"] == 1 and shown["servers"][2]["name"] == "policy"
+
+
+def test_backends_are_those_of_model_servers_and_told_once(folder: Folder) -> None:
+    own, parent = os.getpid(), os.getppid()
+    processes = [process("shard-1", ["mcqa", "policy"], own), process("shard-2", ["mcqa", "policy"], parent)]
+    folder.answers("control.sock", lambda op, arguments: {"processes": processes})
+
+    def waits(pid: int, seconds: float) -> None:
+        told = {"url": "http://a/v1", "status": 429, "seconds": seconds, "refuses": None}
+        plain = table(pid, [], policy=0)
+        folder.answers(f"tables/{pid}.sock", lambda op, arguments: plain(op, arguments) | {"backends": [told]})
+
+    waits(own, 3.0)
+    waits(parent, 9.0)
+    view = inspect(run_info(folder))
+    assert view.backends == [BackendView("http://a/v1", ["policy"], 429, 9.0)]
+    assert view.findings[0] == "http://a/v1 asked for fewer calls (HTTP 429): policy waits, for 9.0 s more."
+
+
+def test_a_server_whose_process_is_gone_is_said_to_have_died(folder: Folder) -> None:
+    """A launcher that says nothing can't tell of deaths: the system can."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    folder.answers("control.sock", lambda op, arguments: {"processes": [process("policy", ["policy"], gone.pid)]})
+    assert inspect(run_info(folder)).findings[0] == f"policy died: there is no process {gone.pid} any more."
+
+
+def test_an_agents_call_of_itself_is_not_another_rollout(folder: Folder) -> None:
+    pid = os.getpid()
+    folder.answers("control.sock", lambda op, arguments: {"processes": [process("agent", ["agent"], pid)]})
+
+    def told(op: str, arguments: Mapping[str, Any]) -> Any:
+        counts = {"in_flight": 11, "oldest_s": 5.0, "served": 3, "sessions": 0}
+        return {"servers": {"agent": {**counts, "paths": {"/run": 6, "/v1/responses": 5}}}, "requests": []}
+
+    folder.answers(f"tables/{pid}.sock", told)
+    agent = next(server for server in inspect(run_info(folder)).servers if server.name == "agent")
+    assert agent.in_flight == 6
 
 
 def test_nobody_who_hangs_delays_the_answer_for_long(folder: Folder) -> None:
@@ -316,7 +376,7 @@ def test_a_big_run_is_counted_whole_and_told_in_part(folder: Folder) -> None:
     folder.answers(f"tables/{pid}.sock", table(pid, many, policy=500))
     folder.answers("collectors/77.sock", collector([entry(n, seconds=900.0 - n) for n in range(600)], running=600))
     view = inspect(run_info(folder), rollouts=3)
-    assert [each.rollout for each in view.rollouts] == ["0/2", "1/2", "2/2"]
+    assert [each.rollout for each in view.rollouts] == ["0-2", "1-2", "2-2"]
     assert {each.stage for each in view.rollouts} == {"model"}
     assert view.stages == {"model": 500, "agent": 100}
 
@@ -330,8 +390,8 @@ def test_rollouts_that_are_old_are_found_though_their_calls_are_young(folder: Fo
     folder.answers(f"tables/{pid}.sock", table(pid, [*calls, *last], policy=401))
     folder.answers("collectors/77.sock", collector([entry(999, seconds=900.0)], running=401))
     views = {each.rollout: each for each in inspect(run_info(folder), rollouts=1000).rollouts}
-    assert (views["999/2"].stage, views["999/2"].stage_s, views["999/2"].age_s) == ("model", 1.0, 900.0)
-    assert views["0/2"].stage_s == 9.0
+    assert (views["999-2"].stage, views["999-2"].stage_s, views["999-2"].age_s) == ("model", 1.0, 900.0)
+    assert views["0-2"].stage_s == 9.0
 
 
 def test_a_socket_nobody_listens_at_is_removed(folder: Folder) -> None:
@@ -352,6 +412,79 @@ def test_long_silence_is_told_once(folder: Folder) -> None:
         watch.look(0.01)
     assert watch.silent_for(9) == 40.0
     assert len(told) == 1 and told[0].startswith("mcqa (pid 9) has said nothing for 31 s: ")
+
+
+class Watched:
+    """A watch over process 9 and its clock; keeps who was given up."""
+
+    def __init__(self, folder: Folder, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        monkeypatch.setattr("nemo_gym.launch.silence.LAST_WORD_SECONDS", 0.05)
+        self.now = 100.0
+        self.lost: list[tuple[int, str]] = []
+        give_up = lambda pid, why: self.lost.append((pid, why))  # noqa: E731
+        self.watch = SilenceWatch(
+            folder.path, {9: "mcqa"}.get, lambda _: None, give_up, clock=lambda: self.now, **options
+        )
+
+    def look_until(self, moment: float) -> None:
+        while self.now < moment:
+            self.now += 25.0
+            self.watch.look(0.01)
+
+
+def test_one_that_hangs_for_long_is_given_up_once(
+    folder: Folder, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B32: alive is not enough; what says nothing for five minutes is started again."""
+    folder.is_silent("tables/9.sock")
+    watched = Watched(folder, monkeypatch)
+    watched.look_until(400.0)
+    assert watched.lost == []
+    watched.look_until(425.0)
+    until(lambda: watched.lost == [(9, "said nothing for 300 s")])
+    watched.look_until(900.0)
+    assert len(watched.lost) == 1
+
+
+def test_one_that_is_merely_slow_is_kept(folder: Folder, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of rollouts make an event loop slow: the last question is a patient one."""
+    answered = threading.Event()
+
+    def slow(op: str, arguments: Mapping[str, Any]) -> Any:
+        answered.set()
+        return {"servers": {}, "requests": []}
+
+    watched = Watched(folder, monkeypatch)
+    monkeypatch.setattr("nemo_gym.launch.silence.LAST_WORD_SECONDS", 20.0)
+    monkeypatch.setattr("nemo_gym.launch.silence.ask_all", lambda *_, **__: {9: None})
+    folder.answers("tables/9.sock", slow)
+    watched.look_until(450.0)
+    until(answered.is_set)
+    until(lambda: 9 not in watched.watch._given_up)
+    assert watched.lost == []
+
+
+def test_a_stopped_process_is_given_up_though_it_has_no_table(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = {9}
+    watched = Watched(folder, monkeypatch, servers=lambda: [9, 10], is_stopped=stopped.__contains__)
+    watched.look_until(125.0)
+    stopped.clear()
+    watched.look_until(150.0)
+    stopped.add(9)
+    watched.look_until(175.0)
+    assert watched.lost == [], "it went on in between"
+    watched.look_until(225.0)
+    assert watched.lost == [(9, "was stopped, as by SIGSTOP, for 30 s")]
+
+
+def test_a_launcher_that_was_stopped_itself_blames_nobody(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.is_silent("tables/9.sock")
+    watched = Watched(folder, monkeypatch, servers=lambda: [9], is_stopped=lambda pid: True)
+    watched.look_until(125.0)
+    watched.now = 5000.0
+    watched.watch.look(0.01)
+    assert watched.lost == []
+    assert (watched.watch.silent_for(9) or 0.0) < 60
 
 
 def test_an_answer_ends_a_silence(folder: Folder) -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,17 +25,26 @@ from tests.unit.launch import toys
 class FakeRay:
     """Remembers how it was initialised."""
 
-    def __init__(self, *, initialized: bool = False, fails: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        initialized: bool = False,
+        error: Exception | None = None,
+        initialising: Callable[[], object] | None = None,
+    ) -> None:
         self.calls: list[Any] = []
         self._initialized = initialized
-        self._fails = fails
+        self._error = error
+        self._initialising = initialising
 
     def is_initialized(self) -> bool:
         return self._initialized
 
     def init(self, **options: Any) -> None:
-        if self._fails:
-            raise ConnectionError("nobody there")
+        if self._error is not None:
+            raise self._error
+        if self._initialising is not None:
+            self._initialising()
         self.calls.append(options)
 
     def shutdown(self) -> None:
@@ -48,7 +63,42 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
+@contextmanager
+def answering(text: bytes) -> Iterator[str]:
+    """The address of something that gives everybody this answer."""
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(text)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.fixture
+def head() -> Iterator[str]:
+    """The address of something that looks like a cluster's head: it answers as gRPC does."""
+    with answering(b"\0\0\0\4\0\0\0\0\0") as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+
+
+def note_of_ray(folder: Path, address: str) -> None:
+    """What `ray start` leaves behind."""
+    (folder / "ray").mkdir(exist_ok=True)
+    (folder / "ray" / "ray_current_cluster").write_text(address)
+
+
 def test_who_wants_ray(root: Path) -> None:
+    """B110: Ray is no part of a run whose components don't ask for it."""
     toys.add_component(root, "plain")
     toys.add_component(root, "parallel", "class X:\n    ray_enabled = True\n")
     plain = plan_servers(server_instances(toys.config_for(root, "plain")))
@@ -67,13 +117,36 @@ def test_a_cluster_we_start_is_ended_and_forgotten(use: Any) -> None:
     assert [call if call == "shutdown" else call["include_dashboard"] for call in ray.calls] == [False, "shutdown"]
 
 
-def test_a_cluster_we_join_is_left_alone(use: Any) -> None:
-    ray, config = use(FakeRay()), OmegaConf.create({"ray_head_node_address": "auto"})
+def test_a_cluster_we_join_is_left_alone(use: Any, head: str) -> None:
+    ray, config = use(FakeRay()), OmegaConf.create({"ray_head_node_address": head})
     leave = ray_cluster.connect(config)
     assert config.ray_head_node_address == "10.0.0.1:6379", "servers are told where it is"
     leave()
+    assert config.ray_head_node_address == head
+    assert [call["address"] for call in ray.calls] == [head]
+
+
+def test_auto_is_the_cluster_that_was_started_here_last(use: Any, head: str, tmp_path: Path) -> None:
+    note_of_ray(tmp_path, head)
+    ray, config = use(FakeRay()), OmegaConf.create({"ray_head_node_address": "auto"})
+    ray_cluster.connect(config)()
     assert config.ray_head_node_address == "auto"
-    assert [call["address"] for call in ray.calls] == ["auto"]
+    assert [call["address"] for call in ray.calls] == [head]
+
+
+def test_a_job_s_cluster_is_that_of_the_job(use: Any, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", head)
+    for address in ("auto", None):
+        ray = use(FakeRay())
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": address}))()
+        assert [call["address"] for call in ray.calls] == [head]
+
+
+def test_a_run_that_names_none_gets_one_of_its_own(use: Any, head: str, tmp_path: Path) -> None:
+    note_of_ray(tmp_path, head)
+    ray = use(FakeRay())
+    ray_cluster.connect(OmegaConf.create({}))()
+    assert ray.calls[0]["address"] == "local" and ray.calls[0]["include_dashboard"] is False
 
 
 def test_the_cluster_we_are_in_is_used(use: Any) -> None:
@@ -82,7 +155,60 @@ def test_the_cluster_we_are_in_is_used(use: Any) -> None:
     assert ray.calls == []
 
 
-def test_a_cluster_that_cannot_be_joined_is_one_sentence(use: Any) -> None:
-    use(FakeRay(fails=True))
-    with pytest.raises(LaunchError, match=r"the cluster at h:1 can't be joined \(nobody there\)"):
-        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": "h:1"}))
+def test_a_cluster_that_cannot_be_joined_is_one_sentence(use: Any, head: str) -> None:
+    use(FakeRay(error=ConnectionError("nobody\n  there")))
+    with pytest.raises(LaunchError, match=rf"the cluster at {head} can't be joined \(nobody there\)"):
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": head}))
+
+
+def test_a_cluster_of_another_version_is_refused_with_both(use: Any, head: str) -> None:
+    use(
+        FakeRay(
+            error=RuntimeError(
+                "Version mismatch: The cluster was started with:\n    Ray: 2.50.0\n    Python: 3.12.3\n"
+                "This process on node 10.0.0.9 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+            )
+        )
+    )
+    with pytest.raises(LaunchError) as caught:
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": head}))
+    sentence = str(caught.value)
+    assert f"The Ray cluster at {head} runs Ray 2.50.0 on Python 3.12.3, this installation Ray 2.60.0 on " in sentence
+    assert "Python 3.11.7: both must be the same" in sentence and "\n" not in sentence
+
+
+def test_nobody_waits_for_a_head_that_is_none(use: Any, tmp_path: Path) -> None:
+    """Ray itself tries for minutes, and then ends the process."""
+    ray = use(FakeRay())
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        closed = f"127.0.0.1:{unheard.getsockname()[1]}"
+        with pytest.raises(LaunchError, match=rf"No Ray cluster answers at {closed} \(Connection refused\): give the"):
+            ray_cluster.connect(OmegaConf.create({"ray_head_node_address": closed}))
+        note_of_ray(tmp_path, closed)
+        with pytest.raises(
+            LaunchError, match=r"No Ray cluster runs on this machine: start one with `ray start --head`"
+        ):
+            ray_cluster.connect(OmegaConf.create({"ray_head_node_address": "auto"}))
+    wanted = r"\(what answers there is something else\)"
+    with answering(b"HTTP/1.0 400 Bad Request\r\n") as other, pytest.raises(LaunchError, match=wanted):
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": other}))
+    assert ray.calls == []
+
+
+def test_ray_s_signal_handlers_are_taken_back(use: Any, head: str) -> None:
+    """With Ray's own a stop by TERM would be no orderly one."""
+
+    def of_ray(*_: object) -> None:
+        raise AssertionError
+
+    def mine(*_: object) -> None:
+        return
+
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        use(FakeRay(initialising=lambda: signal.signal(signal.SIGTERM, of_ray)))
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": head}))
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)

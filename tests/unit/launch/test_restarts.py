@@ -159,6 +159,24 @@ def test_a_death_with_the_fork_server_is_final(toy: Callable[..., Toy]) -> None:
         server.supervisor.check()
 
 
+def test_one_that_hangs_is_ended_and_started_again(toy: Callable[..., Toy], until: Until) -> None:
+    """B32: it counts as a death, and what is said is why, not how it was ended."""
+    server = toy(True)
+    process = ServerProcess("toy", [], 2**22 + 1)
+
+    def end(number: int) -> None:
+        if process.returncode is None:
+            process.end_with(-number)
+            server.supervisor.note_death(process)
+
+    process.send_signal = end  # type: ignore[method-assign]
+    server.reviver.restart_hung(process, "was stopped, as by SIGSTOP, for 30 s")
+    until(lambda: server.back == ["toy"])
+    assert server.lines[0].startswith(f"toy (pid {process.pid}) was stopped, as by SIGSTOP, for 30 s and was ended.")
+    assert "(restart 1 of at most 3 within 10 minutes)" in server.lines[0]
+    assert server.reviver.last_ends == {"toy": "was stopped, as by SIGSTOP, for 30 s"}
+
+
 def test_nothing_is_started_while_a_run_stops(toy: Callable[..., Toy]) -> None:
     server = toy(True)
     server.reviver.stop()
@@ -281,6 +299,21 @@ def test_restarts_that_were_asked_for_are_not_counted(root: Path, until: Until) 
             ask(folder, "control.sock", "restart", server="alpha")
             until(lambda pid=pid: launch.records[0]["pid"] != pid)  # type: ignore[misc]
             launch.poll()
+        [told] = ask(folder, "control.sock", "servers")["processes"]
+        assert (told["restarts"], told["last_end"]) == (3, None), "nothing died"
+
+
+def test_a_stopped_server_is_started_again(root: Path, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B32: a SIGSTOP, which nothing else notices, costs half a minute and not the run."""
+    monkeypatch.setattr("nemo_gym.launch.silence.ASK_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("nemo_gym.launch.silence.STOPPED_SECONDS", 0.05)
+    toys.add_component(root, "alpha")
+    config = toys.config_for(root, "alpha", server_restarts=1)
+    with started(config) as (launch, _):
+        first = launch.processes["alpha"].pid
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: launch.records[0]["pid"] != first)
+        assert ask_server(url(config))["pid"] == launch.records[0]["pid"]
 
 
 def test_the_control_socket_tells_of_processes(config: DictConfig, until: Until) -> None:
@@ -339,3 +372,80 @@ def test_its_own_table_is_where_the_run_says(root: Path, until: Until) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{block['port']}/facts", timeout=20).close()
         told = ask(folder, "control.sock", "in_flight", limit=5)["servers"]
         assert told[str(launch.processes["agent"].pid)]["servers"]["agent"]["served"] == 1
+
+
+# --- while servers start ---
+
+
+WAITS_TO_BE_KILLED = toys.SERVER.replace(
+    "def main():",
+    """def main():
+    from pathlib import Path
+    tries = Path(os.environ["TRIES"])
+    with tries.open("a") as file:
+        file.write("x")
+    if len(tries.read_text()) <= int(os.environ["KILLED"]):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+        signal.pause()""",
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_killed_while_servers_start_is_started_once_more(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    monkeypatch.setenv("TRIES", str(tmp_path / "tries"))
+    monkeypatch.setenv("SIGNAL", str(int(number)))
+    monkeypatch.setenv("KILLED", "1")
+    toys.add_component(root, "alpha", WAITS_TO_BE_KILLED)
+    toys.add_component(root, "beta")
+    with started(toys.config_for(root, "alpha", "beta", server_restarts=3)) as (launch, lines):
+        assert ask_server(launch.records[0]["url"])["pid"] == launch.processes["alpha"].pid
+        assert "All 2 / 2 servers ready! Polling every 60s" in lines
+        assert "It is started once more." in capsys.readouterr().err
+        launch.poll()
+    assert (tmp_path / "tries").read_text() == "xx"
+
+
+@pytest.mark.parametrize(("restarts", "tries"), [(3, "xx"), (0, "x")])
+def test_a_second_kill_while_servers_start_ends_the_start(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: int, tries: str
+) -> None:
+    monkeypatch.setenv("TRIES", str(tmp_path / "tries"))
+    monkeypatch.setenv("SIGNAL", str(int(signal.SIGKILL)))
+    monkeypatch.setenv("KILLED", "9")
+    toys.add_component(root, "alpha", WAITS_TO_BE_KILLED)
+    with pytest.raises(ServerFailedError, match=r"Server alpha .* was killed by SIGKILL before it was asked to"):
+        Launch(toys.config_for(root, "alpha", server_restarts=restarts), output=lambda _: None).start()
+    assert (tmp_path / "tries").read_text() == tries
+
+
+def test_one_that_ends_by_itself_while_servers_start_would_do_it_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B24: a fault of its own is told at once, not twice."""
+    monkeypatch.setenv("TRIES", str(tmp_path / "tries"))
+    toys.add_component(root, "alpha", "import os\nopen(os.environ['TRIES'], 'a').write('x')\nraise SystemExit(3)\n")
+    with pytest.raises(ServerFailedError, match=r"Server alpha .* exited with code 3 before it was asked to"):
+        Launch(toys.config_for(root, "alpha", server_restarts=3), output=lambda _: None).start()
+    assert (tmp_path / "tries").read_text() == "x"
+
+
+def test_a_death_between_ready_and_watched_is_not_forgotten(
+    root: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.add_component(root, "alpha")
+    killed: list[int] = []
+
+    def show(launch: Launch) -> None:
+        """Runs after the wait for servers, and before anybody else cares for deaths."""
+        process = launch.processes["alpha"]
+        process.kill()
+        process.wait(20)
+        until(lambda: bool(launch._second_start and launch._second_start._killed))
+        killed.append(process.pid)
+
+    monkeypatch.setattr(Launch, "show_instances", show)
+    with started(toys.config_for(root, "alpha", server_restarts=1)) as (launch, _):
+        until(lambda: launch.records[0]["pid"] != killed[0])
+        assert ask_server(launch.records[0]["url"])["pid"] == launch.processes["alpha"].pid

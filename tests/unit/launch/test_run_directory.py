@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nemo_gym.config.handover import read_token
+from nemo_gym.launch.command_line import shown_command
 from nemo_gym.launch.errors import LaunchError, RunNotFoundError
 from nemo_gym.launch.linux import process_start
 from nemo_gym.launch.logs import keep_in_bounds, open_log
@@ -79,11 +80,40 @@ def test_a_new_run_takes_a_dead_ones_place_but_not_a_live_ones() -> None:
 def test_the_choice_between_several_runs_is_the_users() -> None:
     for port in (11000, 11001):
         publish(port)
-    with pytest.raises(RunNotFoundError, match=r"choose one with --port \(one of 11000, 11001\)"):
-        the_run()
+    with pytest.raises(RunNotFoundError, match=r"choose one with --port") as raised:
+        the_run(command="gym env stop")
+    told = str(raised.value).splitlines()
+    assert told[1].startswith(f"- port 11000 (pid {os.getpid()}, up ") and told[1].endswith(
+        f": {shown_command(sys.argv)}"
+    )
+    assert [told[2].strip(), told[4].strip()] == [f"`gym env stop --port {port}`" for port in (11000, 11001)]
     assert the_run(11001).head_port == 11001
     with pytest.raises(RunNotFoundError, match="with head server port 12000 is alive"):
         the_run(12000)
+
+
+def test_the_run_of_another_folder_is_meant_only_by_its_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another project's run must not be stopped by somebody who thinks of his own."""
+    elsewhere = tmp_path / "theirs"
+    elsewhere.mkdir()
+    with monkeypatch.context() as patched:
+        patched.chdir(elsewhere)
+        info = publish(11000)
+        assert the_run(command="gym env stop") == info
+    with pytest.raises(RunNotFoundError, match="started in another folder") as raised:
+        the_run(command="gym env logs policy_model")
+    assert f", in {elsewhere}): " in str(raised.value)
+    assert "`gym env logs policy_model --port 11000`" in str(raised.value)
+    assert the_run(11000, command="gym env stop") == info
+    assert the_run() == info, "to look at it does no harm"
+
+
+def test_a_run_whose_folder_nobody_knows_is_meant_only_by_its_port() -> None:
+    info = publish(11000)
+    path = info.directory / "run.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "working_directory"}))
+    with pytest.raises(RunNotFoundError, match="--port 11000"):
+        the_run(command="gym env stop")
 
 
 def test_no_run_is_one_sentence() -> None:

@@ -89,6 +89,19 @@ def test_addresses_of_servers_are_those_of_the_config(config: DictConfig, helper
         assert display.url == f"http://{block.host}:{block.port}"
 
 
+def test_a_run_after_another_has_its_own_config(config: DictConfig, helper: RunHelper) -> None:
+    helper.start(parser_config(config))
+    helper.shutdown()
+    other = RunHelper(output=lambda _: None, server_output=None)
+    changed = OmegaConf.merge(config, {"policy_model_name": "another"})
+    assert isinstance(changed, DictConfig)
+    try:
+        other.start(parser_config(changed))
+        assert global_config.get_global_config_dict().policy_model_name == "another"
+    finally:
+        other.shutdown()
+
+
 def test_poll_names_the_dead_server(config: DictConfig, helper: RunHelper, until: Until) -> None:
     helper.start(parser_config(config))
     victim = helper._processes["beta"]
@@ -145,7 +158,7 @@ def test_everything_is_printed_by_default(config: DictConfig, capsys: pytest.Cap
     out = capsys.readouterr().out
     assert "[2] beta (resources_servers/beta)\n" in out
     assert "All 2 / 2 servers ready! Polling every 60s\n" in out
-    assert "'process_name': 'beta'" in out
+    assert "\n    process_name: beta\n" in out and "{" not in out
     assert "Finished: all servers have stopped." in out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nemo_gym.config.errors import ConfigError
+from nemo_gym.launch.restarts import DEFAULT_RESTARTS
 from nemo_gym.launch.settings import LaunchSettings
 from nemo_gym.launch.sockets import PortRange
 
@@ -21,6 +22,7 @@ def test_defaults() -> None:
 
 
 def test_what_is_said_counts() -> None:
+    """B109: the band that ports come from is one setting."""
     settings = LaunchSettings.from_config(
         {
             "head_server": {"host": "0.0.0.0", "port": 1},
@@ -51,3 +53,10 @@ def test_timeouts(value: Any, spinup: float | None, endpoint: float) -> None:
 def test_a_timeout_that_is_no_number_is_one_sentence(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"server_spinup_timeout_seconds is .*: it must be a number of seconds"):
         LaunchSettings.from_config({"server_spinup_timeout_seconds": value})
+
+
+def test_servers_that_are_actors_are_started_again_by_whoever_starts_them() -> None:
+    """To survive the loss of a node is what the placement is for, in a trainer too."""
+    assert LaunchSettings.from_config({}).restarts == 0
+    assert LaunchSettings.from_config({"placement": "ray"}).restarts == DEFAULT_RESTARTS
+    assert LaunchSettings.from_config({"placement": "ray", "server_restarts": 0}).restarts == 0

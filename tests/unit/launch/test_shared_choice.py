@@ -115,12 +115,13 @@ def test_the_config_chooses_the_placement() -> None:
     assert Placement.from_config({"placement": "shared"}) == Placement("shared", cores())
     assert Placement.from_config({"placement": "shared", "placement_shards": 3}).shards == 3
     assert Placement.from_config({"placement_shards": 3}).shards == 1
+    assert Placement.from_config({"placement": "ray", "placement_shards": 3}) == Placement("ray", 1)
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"placement": "shard"}, "process, shared or auto"),
+        ({"placement": "shard"}, "process, shared, ray or auto"),
         ({"placement_shards": 0}, "0"),
         ({"placement_shards": True}, "True"),
     ],

@@ -57,3 +57,19 @@ def test_imports_a_file_cannot_do_without(tmp_path: Path) -> None:
     )
     component(tmp_path, app=text)
     assert unconditional_imports([tmp_path / "app.py", tmp_path / "missing.py"]) == ["a", "c", "d"]
+
+
+def test_a_script_counts_only_where_the_server_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/prepare.py").write_text("def load():\n    from datasets import load_dataset\n")
+    (tmp_path / "tables.py").write_text("import pandas\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/deep.py").write_text("import scipy\n")
+    serving = "if __name__ == '__main__':\n    Server.run_webserver()\n"
+    imports = "from resources_servers.x.inner import (\n    deep,\n)\n"
+    (tmp_path / "app.py").write_text(imports + serving)
+    assert compat_imports(tmp_path) == {"scipy"}
+    (tmp_path / "inner/deep.py").write_text("import scipy\nfrom tables import rows\n")
+    assert compat_imports(tmp_path) == {"scipy", "pandas"}
+    (tmp_path / "app.py").write_text(imports + "from scripts import prepare\n" + serving)
+    assert compat_imports(tmp_path) == {"scipy", "pandas", "datasets"}

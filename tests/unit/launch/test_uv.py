@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,20 @@ def test_who_is_offline_stays_offline(tmp_path: Path, calls: Path, monkeypatch: 
 
 def test_the_runs_settings_reach_it(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")
-    done = Uv(cache_dir="/c", lock_timeout="7", verbose=True).run(["pip"], directory=tmp_path)
-    assert done.output == "cache=/c lock=7 downloads=never venv=\n"
+    done = Uv(cache_dir=str(tmp_path / "c"), lock_timeout="7", verbose=True).run(["pip"], directory=tmp_path)
+    assert done.output == f"cache={tmp_path / 'c'} lock=7 downloads=never venv=\n"
     assert calls.read_text().endswith(" -v\n")
+
+
+def test_a_cache_that_another_user_made_is_left_to_them(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", "/own")
+    (tmp_path / "theirs").mkdir()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "theirs" and real(path, mode))
+    done = Uv(cache_dir=str(tmp_path / "theirs/uv")).run(["pip"], directory=tmp_path)
+    assert done.output.startswith("cache=/own ")
 
 
 def test_a_reason_is_one_line() -> None:

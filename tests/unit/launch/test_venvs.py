@@ -293,7 +293,7 @@ def test_a_venv_whose_interpreter_is_gone_is_built_anew(root: Path, settings: Ve
 def test_where_nothing_can_be_written_the_base_will_do(
     root: Path, settings: VenvSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(venvs, "_can_write", lambda _: False)
+    monkeypatch.setattr(venvs, "can_write_below", lambda _: False)
     venv = ensure_venv(toys.add_component(root, "plain"), settings)
     assert (venv.kind, venv.python) == ("base", this_installation().executable)
 
@@ -301,7 +301,7 @@ def test_where_nothing_can_be_written_the_base_will_do(
 def test_where_nothing_can_be_written_packages_are_one_sentence(
     root: Path, settings: VenvSettings, no_network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(venvs, "_can_write", lambda _: False)
+    monkeypatch.setattr(venvs, "can_write_below", lambda _: False)
     write_wheel(no_network, "tinyextra", "1.0")
     folder = toys.add_component(root, "needs", requirements="tinyextra\n")
     with pytest.raises(VenvError, match=r"needs packages of its own, and .* can't be written: set \+uv_venv_dir"):

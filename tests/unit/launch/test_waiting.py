@@ -17,7 +17,7 @@ import pytest
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.launch import endpoints
-from nemo_gym.launch.endpoints import EndpointWait, ModelEndpoint, model_endpoints, probe
+from nemo_gym.launch.endpoints import EndpointWait, ModelEndpoint, Probed, model_endpoints, probe
 from nemo_gym.launch.errors import ServerFailedError, ServersLateError
 from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.readiness import Awaited, Readiness
@@ -205,18 +205,19 @@ def test_an_openai_address_is_asked_for_its_models() -> None:
 def test_any_status_is_an_answer(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with answering(status=status) as url:
-        assert probe(ModelEndpoint(url, ())) == "up"
+        assert probe(ModelEndpoint(url, ())) == Probed("up")
 
 
 def test_tls_trouble_is_an_answer() -> None:
     with answering() as url:
-        assert probe(ModelEndpoint(url.replace("http", "https"), ())) == "up"
+        assert probe(ModelEndpoint(url.replace("http", "https"), ())) == Probed("up")
 
 
 def test_nobody_there_is_none() -> None:
-    assert probe(ModelEndpoint(f"http://127.0.0.1:{free_port()}", ())) == "down"
+    assert probe(ModelEndpoint(f"http://127.0.0.1:{free_port()}", ())) == Probed("down", "connection refused")
     with listen("127.0.0.1", 0) as silent:
-        assert probe(ModelEndpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", ()), 0.1) == "down"
+        found = probe(ModelEndpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", ()), 0.1)
+        assert found == Probed("down", "no answer within 0.1 s")
 
 
 def wait_for(*urls: str, timeout: float = 0.2, pause: Any = lambda _: None) -> list[str]:
@@ -227,18 +228,20 @@ def wait_for(*urls: str, timeout: float = 0.2, pause: Any = lambda _: None) -> l
 
 
 def test_an_endpoint_that_comes_up_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = iter(["down", "down", "up"])
+    states = iter([Probed("down", "connection refused"), Probed("down", "connection refused"), Probed("up")])
     monkeypatch.setattr(endpoints, "probe", lambda endpoint, seconds: next(states))
     monkeypatch.setattr(endpoints, "REPORT_EVERY_SECONDS", 0.0)
     pauses: list[float] = []
     reports = wait_for("http://u:s3cret@a", timeout=1000, pause=pauses.append)
     assert pauses == [endpoints.PROBE_EVERY_SECONDS] * 2
-    assert reports == ["Waiting for http://u:****@a (from policy.base_url) to answer …"] * 2
+    told = "Waiting for the model (0 s of at most 1000 s): http://u:****@a (from policy.base_url): connection refused"
+    assert reports == [told] * 2
 
 
 def test_a_silent_endpoint_is_named_with_its_key() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(ConfigError, match=rf"No answer within 0\.2 s from {url} \(from policy\.base_url\)"):
+    told = rf"No answer within 0\.2 s from {url} \(from policy\.base_url\): connection refused\. Start the endpoint"
+    with pytest.raises(ConfigError, match=told):
         wait_for(url)
 
 
@@ -250,7 +253,7 @@ def test_an_address_that_no_client_could_ask_is_told_at_once(url: str) -> None:
 
 
 def test_an_unknown_host_is_told_once_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "probe", lambda endpoint, seconds: "unknown host")
+    monkeypatch.setattr(endpoints, "probe", lambda endpoint, seconds: Probed("unknown host"))
     url = "http://nowhere.invalid/v1"
     told = f"The host nowhere.invalid of {url} (from policy.base_url) can't be resolved here; not waiting for it."
     assert wait_for(url) == [told]
@@ -285,7 +288,13 @@ def test_what_a_person_reads() -> None:
     healthy = {**server, "status": "success", "uptime_seconds": 93784.5}
     lines = status_lines([healthy, {**server, "status": "timeout"}])
     assert lines[1] == "[1] ✓ mcqa (resources_servers/mcqa)"
-    assert "'uptime': '1d 2h 3m 4.5s'" in lines[2]
-    assert lines[3].startswith("[2] ✗ mcqa")
+    assert lines[2:7] == [
+        "    server_type: resources_servers",
+        "    name: mcqa",
+        "    port: 1",
+        "    pid: 2",
+        "    uptime: 1d 2h 3m 4.5s",
+    ]
+    assert lines[7].startswith("[2] ✗ mcqa")
     assert lines[-1] == "2 servers found (1 healthy, 1 unhealthy)"
     assert uptime_text(0.04) == "0d 0h 0m 0.0s"

@@ -112,24 +112,93 @@ async def test_complaints_halve_the_bound_once_each_window_and_never_below_one(c
     assert crowd.admission.in_flight == 0
 
 
-async def test_it_recovers_step_by_step_and_says_so(clock: Clock) -> None:
+async def test_it_recovers_fast_to_what_was_good_then_by_steps_and_says_so(clock: Clock) -> None:
     told: list[str] = []
-    admission = Admission(32, say=told.append, now=clock)
+    admission = Admission(64, say=told.append, now=clock)
     crowd = Crowd(admission)
-    await crowd.come(40)
-    admission.pressed()
-    await crowd.leave(24)
-    assert admission.limit == 16 == len(crowd.inside)
-    limits = []
-    for _ in range(9):
-        admission.eased()
-        admission.eased()
+    await crowd.come(80)
+    for _ in range(4):
+        admission.pressed()
         clock.time += 10
+        await crowd.leave(max(0, len(crowd.inside) - (admission.limit or 0)))
+    assert admission.limit == 4 == len(crowd.inside)
+    limits = []
+    for _ in range(13):
+        for _ in range(2):
+            admission.eased()
         limits.append(admission.limit)
-    assert limits == [16, 18, 20, 22, 24, 26, 28, 30, 32]
-    assert told[1:] == ["The model's provider has recovered: 32 rollouts at once again."]
+        clock.time += 2 if (admission.limit or 0) < 32 else 5
+    assert limits == [8, 16, 32, 36, 40, 44, 48, 52, 56, 60, 60, 64, 64]
+    assert told[1:] == ["The model's provider has recovered: 64 rollouts at once again."]
     assert admission.snapshot()["backed_off"] == 1
+    await crowd.leave(200)
+
+
+async def test_it_grows_only_where_nobody_complains(clock: Clock) -> None:
+    admission = Admission(16, now=clock)
+    crowd = Crowd(admission)
+    await crowd.come(16)
+    admission.pressed()
+    await crowd.leave(8)
+    for _ in range(9):
+        clock.time += 1
+        admission.eased()
+        admission.pressed()
+    assert admission.limit == 8, "good answers between the complaints are no recovery"
+    clock.time += 1
+    admission.pressed()
+    assert admission.limit == 4
+    clock.time += 10
+    admission.eased()
+    assert admission.limit == 8, "one long complaint leaves what is known to be good as it began"
+    admission.pressed()
+    admission.eased()
+    assert admission.limit == 4, "a complaint about a raised bound counts at once"
     await crowd.leave(100)
+
+
+class Provider:
+    """Rollouts of a second each, in simulated time, against a provider that takes `capacity` requests at once."""
+
+    def __init__(self, admission: Admission, clock: Clock) -> None:
+        self.admission, self.clock = admission, clock
+        self.capacity = 10**9
+        self.limits: list[int] = []
+        self.complaints = 0
+
+    async def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.admission.in_flight = under_way = self.admission.limit or 0
+            refused = max(0, under_way - self.capacity)
+            self.complaints += refused
+            self.clock.time += 1
+            for number in range(under_way):
+                (self.admission.pressed if number < refused else self.admission.eased)()
+            self.limits.append(self.admission.limit or 0)
+
+
+async def test_an_outage_is_made_up_for_within_about_a_minute(clock: Clock) -> None:
+    provider = Provider(Admission(256, now=clock), clock)
+    await provider.run(5)
+    assert provider.limits[-1] == 256
+    provider.capacity = 0
+    await provider.run(90)
+    assert provider.limits[-1] == 1
+    provider.capacity = 10**9
+    await provider.run(16)
+    assert provider.limits[-1] >= 128
+    await provider.run(50)
+    assert provider.limits[-1] == 256
+
+
+async def test_a_provider_with_room_for_some_is_kept_busy(clock: Clock) -> None:
+    """In the long run most of its room is used, and few requests are refused."""
+    provider = Provider(Admission(256, now=clock), clock)
+    provider.capacity = 100
+    await provider.run(600)
+    settled = provider.limits[100:]
+    assert sum(min(limit, 100) for limit in settled) / len(settled) > 70
+    assert provider.complaints / sum(provider.limits) < 0.1
 
 
 async def test_retry_after_keeps_everybody_out_for_that_long() -> None:

@@ -136,7 +136,7 @@ async def test_the_number_in_flight_is_what_was_asked_for_and_is_shown(
     )
     client = await collect(config, answer)
     assert client.most_in_flight == 4
-    assert "in flight=0/4" in capsys.readouterr().err
+    assert "at most 4 at once" in capsys.readouterr().err
 
 
 # --- the table of what is under way -----------------------------------------------------------------------------------

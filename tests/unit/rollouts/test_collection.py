@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nemo_gym.config.errors import ConfigError
-from nemo_gym.rollouts import errors
+from nemo_gym.rollouts import dispatch, errors
 from nemo_gym.rollouts.journal import read_journal
 from tests.unit.rollouts.fakes import (
     FakeClient,
@@ -120,7 +120,10 @@ async def test_a_bad_row_is_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "Rollouts missing from the score: 1 of 3 (agent_run_error: 1)\nMetrics cover: 2 of 3\n" in shown.out
 
 
-async def test_the_body_of_a_failure_is_cut_and_its_origin_is_told(tmp_path: Path) -> None:
+async def test_the_body_of_a_failure_is_cut_and_its_origin_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_FIRST_DELAYS", (0.0,))
     cause = json.dumps({"server": "policy_model", "error": "HTTPError", "message": "overloaded", "status": 529})
     reply = FakeReply(b"\xff" * 3 + b"x" * 9000, status=500, headers={"X-NeMo-Gym-Cause": cause})
     config = collection_config(tmp_path, numbered(2), agent_name="math_agent")

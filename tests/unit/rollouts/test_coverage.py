@@ -35,21 +35,30 @@ def test_the_line_reads_as_its_issue_has_it() -> None:
         "measured": 994,
         "failed": 4,
         "unknown": 2,
+        "not_started": 0,
         "failures": {"provider": {"provider_unavailable": 2, "x": 1}, "verifier": {"judge_failed": 1}},
     }
     assert Coverage(3, 3).line() == "3 asked: 3 measured, 0 failed, 0 unknown"
+    books.not_started = 1
+    assert books.line() == "1000 asked: 994 measured, 4 failed (provider 3, verifier 1), 1 unknown, 1 not started"
+    assert not Coverage(1, 0, not_started=1).is_complete
     assert Coverage(3, 3).is_complete and not Coverage(3, 2).is_complete and not books.is_complete
 
 
 def test_a_rollout_counts_once_as_what_it_came_to_last() -> None:
-    tally = Tally(asked=4)
+    tally = Tally(asked=5)
+    for task_index in range(4):
+        tally.start((task_index, 0))
     tally.fail((0, 0), ("agent", "a"))
     tally.fail((0, 0), ("verifier", "v"))
     tally.fail((1, 0), ("agent", "a"))
     assert tally.coverage().failures == {("verifier", "v"): 1, ("agent", "a"): 1}
     assert tally.measure((1, 0)) and not tally.measure((1, 0))
     tally.fail((1, 0), ("agent", "a"))
-    assert tally.coverage().line() == "4 asked: 1 measured, 1 failed (verifier 1), 2 unknown"
+    for task_index in (0, 1):
+        tally.start((task_index, 0))
+    line = "5 asked: 1 measured, 1 failed (verifier 1), 2 unknown, 1 not started"
+    assert tally.coverage().line() == line, "what is sent again has the outcome it had until it has another"
 
 
 def test_keys_can_be_taken_out_again() -> None:
@@ -96,7 +105,7 @@ async def test_a_run_ends_with_the_line_and_leaves_it_as_data(
 
 
 async def test_an_interrupted_run_ends_with_the_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """B54, B111: what was in flight or never started is unknown."""
+    """B54, B111: what was in flight is unknown, and what was never sent is told apart."""
     reached = asyncio.Event()
 
     async def hang(row: Row) -> Row:
@@ -115,8 +124,10 @@ async def test_an_interrupted_run_ends_with_the_line_too(tmp_path: Path, capsys:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert capsys.readouterr().out.splitlines() == ["5 asked: 1 measured, 1 failed (verifier 1), 3 unknown"]
-    assert coverage_of(tmp_path)["unknown"] == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "5 asked: 1 measured, 1 failed (verifier 1), 1 unknown, 2 not started"
+    ]
+    assert (coverage_of(tmp_path)["unknown"], coverage_of(tmp_path)["not_started"]) == (1, 2)
     await collect(collection_config(tmp_path, [], resume_from_cache=True))
     assert capsys.readouterr().out.splitlines()[-1] == "5 asked: 5 measured, 0 failed, 0 unknown"
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nemo_gym import rollout_collection
-from nemo_gym.rollouts import budget
-from nemo_gym.rollouts.errors import TerminatedError
+from nemo_gym.rollout_collection import RolloutCollectionConfig
+from nemo_gym.rollouts import budget, resume, scoring
+from nemo_gym.rollouts.errors import StoppedError, TerminatedError
 from nemo_gym.rollouts.interruption import resume_command, run_until_signal
+from nemo_gym.rollouts.long_stages import is_in_long_stage, long_stage
+from nemo_gym.rollouts.materialise import Planner
 from nemo_gym.rollouts.outputs import ResultSet
 from tests.unit.rollouts.fakes import FakeClient, collection_config, read_jsonl, right, served, task
 
@@ -132,7 +138,7 @@ def test_a_spent_budget_ends_as_walltime_does(
     with pytest.raises(TerminatedError, match=r"2 of 3 rollouts are saved.*\ngym eval run .*--resume") as raised:
         rollout_collection.run_collection(config, argv=["eval", "run"])
     assert raised.value.exit_code == 75
-    assert capsys.readouterr().out.splitlines()[-1] == "3 asked: 2 measured, 0 failed, 1 unknown"
+    assert capsys.readouterr().out.splitlines()[-1] == "3 asked: 2 measured, 0 failed, 0 unknown, 1 not started"
     assert (tmp_path / "out_aggregate_metrics.json").exists()
     monkeypatch.undo()
     monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
@@ -168,3 +174,131 @@ def test_the_command_that_goes_on(argv: str, command: str) -> None:
     import shlex
 
     assert resume_command(shlex.split(argv), Path("out.jsonl")) == command
+
+
+# --- at every stage ---
+
+
+def stopped(config: RolloutCollectionConfig, argv: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said to somebody who stops a collection against servers that answer at once."""
+    client = FakeClient(served(), right)
+    monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
+    with pytest.raises(StoppedError) as raised:
+        rollout_collection.run_collection(config, argv=argv.split())
+    assert raised.value.exit_code == 130
+    return str(raised.value).splitlines()
+
+
+@pytest.fixture
+def own_handlers() -> Iterator[None]:
+    """Handlers as they were before, whatever a stopped collection has left."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> list[int]:
+    """Have the `number`-th call of a function interrupt the process first; counts the calls."""
+    function = getattr(owner, name)
+    calls: list[int] = []
+
+    def interrupting(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(calls) + 1)
+        if len(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, interrupting)
+    return calls
+
+
+ROWS = [task(f"q{number}", number=number) for number in range(5)]
+
+
+def test_a_plan_that_takes_long_need_not_be_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: None
+) -> None:
+    planned = interrupt_at(monkeypatch, Planner, "plan", 2)
+    config = collection_config(tmp_path, ROWS, agent_name="math_agent")
+    output = tmp_path / "out.jsonl"
+    assert stopped(config, "eval run --agent math_agent", monkeypatch) == [
+        f"Stopped: no rollout is saved in {output}. Go on with:",
+        f"gym eval run --agent math_agent --output {output} --resume",
+    ]
+    assert planned == [1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["input.jsonl"]
+
+
+def test_earlier_results_stay_and_are_not_offered_to_go_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: None
+) -> None:
+    """What the stopped command wanted is another run than the one whose results are there."""
+    client = FakeClient(served(), right)
+    monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
+    rollout_collection.run_collection(collection_config(tmp_path, ROWS[:2], agent_name="math_agent"), argv=[])
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("out*")}
+    interrupt_at(monkeypatch, Planner, "plan", 2)
+    config = collection_config(tmp_path, ROWS, agent_name="math_agent")
+    command = f"eval run --agent math_agent -o {tmp_path / 'out.jsonl'} --overwrite"
+    assert stopped(config, command, monkeypatch) == [
+        f"Stopped before any rollout was run: {tmp_path / 'out.jsonl'} is as it was. Begin again with:",
+        f"gym {command}",
+    ]
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("out*")} == before
+
+
+def test_reading_back_what_is_there_can_be_stopped_and_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: None
+) -> None:
+    client = FakeClient(served(), right)
+    monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
+    rollout_collection.run_collection(collection_config(tmp_path, ROWS, agent_name="math_agent"), argv=[])
+    output = tmp_path / "out.jsonl"
+    output.write_bytes(b"".join(output.read_bytes().splitlines(keepends=True)[:3]))
+    read = interrupt_at(monkeypatch, resume, "key_of", 2)
+    config = collection_config(tmp_path, [], resume_from_cache=True)
+    assert stopped(config, "eval run --resume", monkeypatch) == [
+        f"Stopped: 3 of 5 rollouts are saved in {output}. Go on with:",
+        f"gym eval run --resume --output {output}",
+    ]
+    assert read == [1, 2]
+
+
+@pytest.mark.parametrize("call", ["index", "ask"])
+def test_metrics_that_take_long_need_not_be_waited_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own_handlers: None,
+    capsys: pytest.CaptureFixture[str],
+    call: str,
+) -> None:
+    """All is measured: going on computes the metrics and runs nothing."""
+    calls = (
+        interrupt_at(monkeypatch, scoring, "key_of", 2)
+        if call == "index"
+        else interrupt_at(monkeypatch, FakeClient, "_aggregate", 1)
+    )
+    if call == "ask":
+        aggregate = FakeClient._aggregate
+        monkeypatch.setattr(FakeClient, "_aggregate", lambda *args: asyncio.sleep(60, aggregate(*args)))
+    config = collection_config(tmp_path, ROWS, agent_name="math_agent")
+    said = stopped(config, "eval run", monkeypatch)
+    output = tmp_path / "out.jsonl"
+    assert said[0] == f"Stopped before the metrics were computed: 5 of 5 rollouts are saved in {output}. Go on with:"
+    assert said[1].endswith("--resume") and calls == [1, 2][: len(calls)]
+    assert capsys.readouterr().out.splitlines()[-1] == "5 asked: 5 measured, 0 failed, 0 unknown"
+    monkeypatch.undo()
+    client = FakeClient(served(), right)
+    monkeypatch.setattr(rollout_collection, "setup_server_client_utils", lambda head=None: client)
+    rollout_collection.run_collection(collection_config(tmp_path, [], resume_from_cache=True), argv=[])
+    assert client.runs == [] and len(client.aggregated[0][1]) == 5
+
+
+def test_a_stage_is_long_as_long_as_it_lasts() -> None:
+    with long_stage():
+        with long_stage():
+            pass
+        assert is_in_long_stage()
+    assert not is_in_long_stage()

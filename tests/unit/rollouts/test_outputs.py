@@ -31,7 +31,8 @@ async def test_a_second_run_moves_the_whole_older_set_aside_under_one_number(
     for number in range(3):
         config = collection_config(tmp_path, [task(f"q{number}")], agent_name="math_agent")
         await collect(config)
-        (tmp_path / "out_reward_profiling.jsonl").write_text(f"{number}")
+        for name in ("reward_profiling.jsonl", "quality_summary.json", "rollout_verdicts.jsonl"):
+            (tmp_path / f"out_{name}").write_text(f"{number}")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [
             "input.jsonl",
@@ -46,6 +47,8 @@ async def test_a_second_run_moves_the_whole_older_set_aside_under_one_number(
                     "out_aggregate_metrics.json",
                     "out_coverage.json",
                     "out_reward_profiling.jsonl",
+                    "out_quality_summary.json",
+                    "out_rollout_verdicts.jsonl",
                 )
             ),
         ]
@@ -55,6 +58,7 @@ async def test_a_second_run_moves_the_whole_older_set_aside_under_one_number(
         for name in ("out.jsonl.1", "out.jsonl.2", "out.jsonl")
     ] == ["q0", "q1", "q2"]
     assert (tmp_path / "out_reward_profiling.jsonl.2").read_text() == "1"
+    assert (tmp_path / "out_quality_summary.json.2").read_text() == "1"
     shown = capsys.readouterr().err
     assert f"{tmp_path / 'out.jsonl'} already held results: they are now {tmp_path / 'out.jsonl.2'}." in shown
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nemo_gym.rollouts.errors import RowError
+from nemo_gym.rollouts.errors import IncompleteRunError, LostResultsError, OutputError, PlanError
 from nemo_gym.rollouts.journal import read_journal
 from tests.unit.rollouts.fakes import (
     FakeClient,
@@ -83,12 +83,54 @@ async def test_a_whole_last_line_without_its_end_is_kept(tmp_path: Path) -> None
     assert keys(read_jsonl(path)) == [0, 1, 2, 3, 4]
 
 
-async def test_a_damaged_line_in_the_middle_is_named_not_skipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm", [b'{"reward":\n', b"[1]\n", b"\xff\xfe\n", None])
+async def test_a_damaged_line_in_the_middle_is_named_kept_and_measured_again(
+    tmp_path: Path, harm: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B53: also one that is as long as it was, where the books say its place."""
     await first_run(tmp_path)
-    lines = (tmp_path / "out.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "out.jsonl").write_bytes(lines[0] + b'{"reward":\n' + b"".join(lines[2:]))
-    with pytest.raises(RowError, match=r"out\.jsonl' at line 2"):
+    path, aside = tmp_path / "out.jsonl", tmp_path / "out.jsonl.damaged"
+    lines = path.read_bytes().splitlines(keepends=True)
+    damaged = lines[1].replace(b'":', b'";', 1) if harm is None else harm
+    path.write_bytes(lines[0] + damaged + b"".join(lines[2:]))
+    client = await resume(tmp_path)
+    assert keys(client.runs) == [1]
+    assert aside.read_bytes() == damaged
+    assert path.read_bytes().startswith(lines[0] + b"".join(lines[2:])) and keys(read_jsonl(path)) == [0, 1, 2, 3, 4]
+    shown = capsys.readouterr()
+    assert f"Line 2 of {path} can't be read: kept in {aside}; what they recorded counts as not" in shown.err
+    assert "Resuming: 5 planned, 4 measured," in shown.out and "1 cut off with no result, 1 to run." in shown.out
+    (*_, resumed) = [entry for entry in read_journal(tmp_path / "out.jsonl.journal") if entry["kind"] == "run"]
+    assert resumed["rewritten"] is True
+    assert (await resume(tmp_path)).runs == [] and aside.read_bytes() == damaged
+    await first_run(tmp_path)
+    assert (tmp_path / "out.jsonl.damaged.1").read_bytes() == damaged and not aside.exists()
+
+
+async def test_a_damaged_failure_is_kept_too_and_its_attempt_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await first_run(tmp_path, 2)
+    keep(tmp_path / "out.jsonl", 0)
+    failures = [json.dumps(failure(number)).encode() + b"\n" for number in (0, 0, 1)]
+    (tmp_path / "out_failures.jsonl").write_bytes(failures[0] + b"{torn\n" + failures[2])
+    client = await resume(tmp_path)
+    assert [(row["_ng_task_index"], row["_ng_attempt_index"]) for row in client.runs] == [(0, 1), (1, 1)]
+    assert (tmp_path / "out_failures.jsonl.damaged").read_bytes() == b"{torn\n"
+    assert (tmp_path / "out_failures.jsonl").read_bytes() == failures[0] + failures[2]
+    assert f"Line 2 of {tmp_path / 'out_failures.jsonl'} can't be read" in capsys.readouterr().err
+
+
+async def test_what_can_not_be_kept_is_not_taken_out(tmp_path: Path) -> None:
+    await first_run(tmp_path)
+    path = tmp_path / "out.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"{torn\n" + b"".join(lines[2:]))
+    before = path.read_bytes()
+    (tmp_path / "out.jsonl.damaged").mkdir()
+    with pytest.raises(OutputError, match=r"out\.jsonl\.damaged can't be written to keep them"):
         await resume(tmp_path)
+    assert path.read_bytes() == before and not list(tmp_path.glob(".*.tmp"))
 
 
 async def test_failed_rollouts_are_tried_again_with_their_attempt_number_until_there_were_three(
@@ -247,10 +289,89 @@ async def test_records_with_an_invalid_judge_answer_can_be_run_again(tmp_path: P
     assert keys(read_jsonl(path)) == [0, 1, 2]
 
 
-async def test_a_plan_is_made_of_whole_lines(tmp_path: Path) -> None:
-    await first_run(tmp_path, 3)
+@pytest.mark.parametrize("harm", ["cut", "torn", "no task"])
+async def test_a_damaged_plan_is_made_anew_from_the_same_input_or_named(
+    tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await first_run(tmp_path, 3, num_repeats=2)
+    keep(tmp_path / "out.jsonl", 5)
     plan = tmp_path / "out_materialized_inputs.jsonl"
-    plan.write_bytes(plan.read_bytes()[:-5])
-    with pytest.raises(RowError, match=r"out_materialized_inputs\.jsonl' at line 3"):
+    whole = plan.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"_ng_task_index", b"ng_task_index") if harm == "no task" else b"{torn\n"
+    plan.write_bytes(whole[:-5] if harm == "cut" else b"".join(lines))
+    damaged = plan.read_bytes()
+    with pytest.raises(PlanError, match=r"out_materialized_inputs\.jsonl.* run without --resume") as raised:
         await resume(tmp_path)
-    assert json.loads(plan.read_text().splitlines()[0])["number"] == 0
+    assert "\n" not in str(raised.value) and plan.read_bytes() == damaged
+    same: dict[str, Any] = {"input_jsonl_fpath": str(tmp_path / "input.jsonl"), "agent_name": "math_agent"}
+    with pytest.raises(PlanError):
+        await resume(tmp_path, **same)
+    client = await resume(tmp_path, **same, num_repeats=2)
+    assert len(client.runs) == 1 and plan.read_bytes() == whole
+    assert f"{plan} was damaged, and is made anew from the input: it is as it was." in capsys.readouterr().err
+
+
+# --- what is said when a run is not complete ---
+
+
+async def advice(tmp_path: Path, run: Handler, **fields: Any) -> str:
+    with pytest.raises(IncompleteRunError) as raised:
+        await resume(tmp_path, run, require_complete=True, **fields)
+    return str(raised.value)
+
+
+async def test_what_can_be_done_about_what_is_missing_is_what_would_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(row: Row) -> Any:
+        if row["number"] == 0:
+            return right(row)
+        return {"_ng_failure_class": "x", "_ng_failure_terminal": row["number"] == 1}
+
+    await collect(collection_config(tmp_path, numbered(3), agent_name="math_agent"), failing)
+    first = await advice(tmp_path, failing)
+    assert "EVAL FAILED: 1/3 samples completed." in first and f"listed in {tmp_path / 'out_failures.jsonl'}. " in first
+    assert first.endswith("Run again with --resume to try them again; but 1 failed for good.")
+    spent = await advice(tmp_path, failing)
+    assert spent.endswith(
+        "1 of them have had their 3 attempts: NEMO_GYM_MAX_ROLLOUT_ATTEMPTS=6 and --resume give them more."
+    )
+    monkeypatch.setenv("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "6")
+    finally_ = await advice(tmp_path, lambda row: right(row) if row["number"] == 2 else failing(row))
+    assert finally_.endswith("mend what their records name, then begin anew without --resume.")
+
+
+async def test_results_that_are_deleted_meanwhile_are_not_told_as_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B53: the last line is about what is on file."""
+    output = tmp_path / "out.jsonl"
+
+    def answer(row: Row) -> Any:
+        if row["number"] == 1:
+            return {"_ng_failure_class": "judge_failed"}
+        if row["number"] == 3:
+            output.unlink()
+        return right(row)
+
+    config = collection_config(tmp_path, numbered(4), agent_name="math_agent", num_samples_in_parallel=1)
+    with pytest.raises(LostResultsError, match=r"out\.jsonl was deleted by somebody else"):
+        await collect(config, answer)
+    line = "4 asked: 0 measured, 1 failed (verifier 1), 3 unknown"
+    assert capsys.readouterr().out.splitlines() == [line]
+    assert json.loads((tmp_path / "out_coverage.json").read_text())["measured"] == 0
+
+
+async def test_what_left_no_result_is_unknown_not_unstarted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """B54: sent, and nothing kept of it, by this run or an earlier one."""
+
+    def nothing_kept(row: Row) -> Any:
+        return {"_ng_failure_class": "kill_shaped", "_ng_no_persist": True} if row["number"] else right(row)
+
+    await collect(collection_config(tmp_path, numbered(2), agent_name="math_agent"), nothing_kept)
+    line = "2 asked: 1 measured, 0 failed, 1 unknown"
+    assert capsys.readouterr().out.splitlines()[-1] == line
+    await resume(tmp_path, nothing_kept)
+    shown = capsys.readouterr().out.splitlines()
+    assert "1 cut off with no result, 1 to run." in shown[0] and shown[-1] == line

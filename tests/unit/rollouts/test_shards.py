@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutAggregationHelper
-from nemo_gym.rollouts.errors import IncompleteRunError, OutputError, ShardsRefusedError
+from nemo_gym.rollouts.errors import IncompleteRunError, OutputError, RowError, ShardsRefusedError
 from nemo_gym.rollouts.outputs import ResultSet
 from tests.unit.rollouts.fakes import (
     FakeClient,
@@ -61,10 +61,11 @@ async def test_the_books_of_the_whole_are_those_of_its_parts(
     capsys.readouterr()
     await aggregate(tmp_path, monkeypatch)
     shown = capsys.readouterr().out
-    line = "6 asked: 4 measured, 1 failed (verifier 1), 1 unknown"
+    line = "6 asked: 4 measured, 1 failed (verifier 1), 0 unknown, 1 not started"
     assert shown.splitlines()[-1] == line and shown.count(" asked: ") == 1
     books = json.loads((tmp_path / "all_coverage.json").read_text())
-    assert (books["asked"], books["unknown"], books["files"], books["duplicates"]) == (6, 1, 2, 0)
+    assert (books["asked"], books["unknown"], books["not_started"]) == (6, 0, 1)
+    assert (books["files"], books["duplicates"]) == (2, 0)
     with pytest.raises(IncompleteRunError, match="6 asked: 4 measured"):
         await aggregate(tmp_path, monkeypatch, require_complete=True)
 
@@ -185,3 +186,115 @@ async def test_retries_of_all_parts_count(
     capsys.readouterr()
     await aggregate(tmp_path, monkeypatch)
     assert "Measured only after retries: 1 (mean reward 1, of the others 1)\n" in capsys.readouterr().out
+
+
+# --- parts that number their tasks alike ---
+
+
+async def part(tmp_path: Path, name: str, questions: str, **fields: Any) -> None:
+    """A run of one row for each letter, numbered from 0."""
+    folder = tmp_path / name
+    folder.mkdir()
+    wanted = collection_config(folder, [task(question) for question in questions], agent_name="math_agent", **fields)
+    await collect(wanted, right, model("m-1"))
+
+
+def merged(tmp_path: Path) -> list[tuple[int, int, str, Any]]:
+    """Of each merged record its task, repeat and prompt, and where it comes from."""
+    return [
+        (
+            record["_ng_task_index"],
+            record["_ng_rollout_index"],
+            record["responses_create_params"]["input"],
+            record.get("_ng_shard", {}).get("task_index"),
+        )
+        for record in read_jsonl(tmp_path / "all.jsonl")
+    ]
+
+
+async def test_parts_cut_from_one_file_are_told_apart_by_what_their_tasks_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B111: each numbers its tasks from 0, and none of them is a repeat of another."""
+    await part(tmp_path, "a", "xyz")
+    await part(tmp_path, "b", "vw", num_repeats=2)
+    client = await aggregate(tmp_path, monkeypatch)
+    expected: list[tuple[int, int, str, Any]] = [(0, 0, "x", None), (1, 0, "y", None), (2, 0, "z", None)]
+    expected += [(3, 0, "v", 0), (3, 1, "v", 0), (4, 0, "w", 1), (4, 1, "w", 1)]
+    assert merged(tmp_path) == expected
+    assert [record["_ng_task_index"] for record in client.aggregated[0][1]] == [0, 1, 2, 3, 3, 4, 4]
+    shown = capsys.readouterr()
+    assert f"{tmp_path / 'b' / 'out.jsonl'} numbers its tasks as another file does, but they are others" in shown.err
+    assert shown.out.splitlines()[-1] == "7 asked: 7 measured, 0 failed, 0 unknown"
+    assert json.loads((tmp_path / "all_coverage.json").read_text())["duplicates"] == 0
+
+
+async def test_a_task_in_two_such_parts_is_one_and_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B59"""
+    await part(tmp_path, "a", "xyz")
+    await part(tmp_path, "b", "zw")
+    with pytest.raises(ShardsRefusedError, match="1 record repeats a rollout: task 2, repeat 0 is in") as raised:
+        await aggregate(tmp_path, monkeypatch)
+    assert "Leave one of the files out, or choose --merge-anyway" in str(raised.value)
+    await aggregate(tmp_path, monkeypatch, merge_anyway=True)
+    assert [(number, question) for number, _, question, _ in merged(tmp_path)] == [
+        (0, "x"),
+        (1, "y"),
+        (2, "z"),
+        (2, "z"),
+        (3, "w"),
+    ]
+
+
+async def test_tasks_that_differ_only_in_what_is_verified_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, answer in (("a", "1"), ("b", "2")):
+        (tmp_path / name).mkdir()
+        rows = [task("same prompt", expected_answer=answer)]
+        await collect(collection_config(tmp_path / name, rows, agent_name="math_agent"), right, model("m-1"))
+    await aggregate(tmp_path, monkeypatch)
+    assert [number for number, *_ in merged(tmp_path)] == [0, 1]
+
+
+async def test_missing_and_failed_rollouts_of_such_parts_count_under_their_new_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await part(tmp_path, "a", "xy")
+    await part(tmp_path, "b", "uvw")
+    output = tmp_path / "b" / "out.jsonl"
+    write_jsonl(output, read_jsonl(output)[:1])
+    failure = {"_ng_failure_class": "judge_failed", "_ng_task_index": 1, "_ng_rollout_index": 0}
+    write_jsonl(
+        tmp_path / "b" / "out_failures.jsonl", [{**failure, "_ng_environment_server": "math_environment_server"}]
+    )
+    zeros = {"count_failure_classes_as_zero": ["judge_failed"], "count_missing_rollouts_as_zero": True}
+    client = await aggregate(tmp_path, monkeypatch, **zeros)
+    scored = [(record["_ng_task_index"], record["reward"]) for record in client.aggregated[0][1]]
+    assert scored == [(0, 1.0), (1, 1.0), (3, 1.0), (4, 0.0), (5, 0.0)]
+
+
+async def test_without_plans_the_prompts_of_the_records_tell_and_where_there_are_none_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await part(tmp_path, "a", "xy")
+    await part(tmp_path, "b", "vw")
+    (tmp_path / "b" / "out_materialized_inputs.jsonl").unlink()
+    await aggregate(tmp_path, monkeypatch)
+    assert [(number, question) for number, _, question, _ in merged(tmp_path)] == list(
+        zip((0, 1, 2, 3), "xyvw", strict=True)
+    )
+    output = tmp_path / "b" / "out.jsonl"
+    bare = [{key: record[key] for key in record if key != "responses_create_params"} for record in read_jsonl(output)]
+    write_jsonl(output, bare)
+    with pytest.raises(ShardsRefusedError, match="different tasks need different `_ng_task_index`"):
+        await aggregate(tmp_path, monkeypatch)
+
+
+async def test_a_shard_with_a_damaged_line_says_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B53"""
+    await part(tmp_path, "a", "xy")
+    path = tmp_path / "a" / "out.jsonl"
+    path.write_bytes(b"{torn\n" + path.read_bytes())
+    with pytest.raises(RowError, match=r"out\.jsonl' at line 1, .* --resume, which keeps such lines apart"):
+        await aggregate(tmp_path, monkeypatch)

@@ -298,6 +298,30 @@ async def test_a_refused_key_is_not_used_again(backend: Backend, status: int, an
     assert "[model_retry_stop " in printed and "sk-secret" not in printed
 
 
+async def test_a_refused_key_is_told_once_with_what_to_do(backend: Backend, capsys: Any) -> None:
+    backend.script = [Answer(401, {"error": {"code": "invalid_api_key", "message": "wrong: sk-secret"}})] * 2
+    talker = client()
+    await status_of(talker.create_models())
+    assert backend_endpoint.troubles() == [
+        {"url": URL, "status": 401, "seconds": 60.0, "refuses": "refuses the API key"},
+    ]
+    backend.time += 61
+    assert backend_endpoint.troubles() == []
+    await status_of(talker.create_models())
+
+    said = capsys.readouterr().err
+    assert said.count("Warning: http://backend/v1 refuses the API key (HTTP 401: ") == 1
+    assert "policy_api_key" in said and "start the servers again" in said and "sk-secret" not in said
+
+
+async def test_a_quiet_that_was_asked_for_can_be_seen(backend: Backend) -> None:
+    endpoint = backend_endpoint.endpoint_of("http://me:pw@backend/v1", "sk")
+    endpoint.ask_for_quiet(12.0, 429)
+    assert backend_endpoint.troubles() == [{"url": URL, "status": 429, "seconds": 12.0, "refuses": None}]
+    backend.time += 13
+    assert backend_endpoint.troubles() == []
+
+
 @pytest.mark.parametrize("code", ["budget_exceeded", "insufficient_quota"])
 async def test_a_spent_budget_ends_the_call_and_all_later_ones(backend: Backend, code: str) -> None:
     backend.script = [error(429, code)]
@@ -324,7 +348,7 @@ async def test_a_trip_expires(backend: Backend) -> None:
     await status_of(talker.create_models())
     assert talker._permanent_trip is not None
 
-    backend.time += 301
+    backend.time += 61
 
     assert await talker.create_models() == {"ok": True}
     assert talker._permanent_trip is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from nemo_gym.base_responses_api_agent import (
     Body,
     SimpleResponsesAPIAgent,
 )
+from nemo_gym.config.handover import GENERATION_ENV
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.rollout_correlation import current_rollout_id
 from nemo_gym.serve import agent_sessions
@@ -192,6 +194,29 @@ def test_a_session_opens_and_closes_once_however_often_asked(agent: Any, client:
     assert seed(client).status_code == 409
     with pytest.raises(HTTPException, match="409"):
         agent._require_agent_session("s1")
+
+
+def test_a_session_of_an_earlier_process_is_lost_and_says_so(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B26: neither an empty receipt nor a conflict; the rollout is run again."""
+    cookie = seed(client).cookies["SessionAgent___agent"]
+    monkeypatch.setenv(GENERATION_ENV, "1")
+    successor = agent_of(SessionAgent)
+    after = web(successor)
+    after.cookies.set("SessionAgent___agent", cookie)
+    for answer in (seed(after), close(after)):
+        assert answer.status_code == 410
+        assert json.loads(answer.headers["X-NeMo-Gym-Cause"])["kind"] == "session_lost"
+    with pytest.raises(HTTPException, match="session_lost") as raised:
+        successor._require_agent_session("s1")
+    assert raised.value.status_code == 410
+    assert seed(web(successor)).status_code == 200
+
+
+def test_an_agent_without_sessions_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GENERATION_ENV, "1")
+    assert not agent_of()._holds_sessions() and agent_of(SessionAgent)._holds_sessions()
 
 
 CONFLICTS: list[Callable[[TestClient], Any]] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -27,7 +26,6 @@ from nemo_gym.serve.episodes import CleanupContext, run_bounded
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause, ExceptionMiddleware
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, transport_failure_kind
 from nemo_gym.server_utils import raise_for_status, request
-from tests.unit.serve.test_requests import close_client
 from tests.unit.serve.toys import (
     ToyResources,
     call_app,
@@ -41,12 +39,7 @@ from tests.unit.serve.toys import (
     serving,
 )
 
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    await close_client()
-    yield
-    await close_client()
+pytestmark = pytest.mark.usefixtures("fresh_client")
 
 
 class Slow(ToyResources):

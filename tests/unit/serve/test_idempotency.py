@@ -20,7 +20,7 @@ from nemo_gym.serve import local
 from nemo_gym.serve.idempotency import REPLAYED_HEADER, IdempotencyMiddleware
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, REPEATED_HEADER, Fault, may_repeat, with_key
 from nemo_gym.server_utils import ServerClient, get_response_json, request
-from tests.unit.serve.test_requests import CONNECTED, close_client
+from tests.unit.serve.test_requests import CONNECTED
 from tests.unit.serve.toys import (
     VERIFY,
     ToyResources,
@@ -35,12 +35,7 @@ from tests.unit.serve.toys import (
     serving,
 )
 
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    await close_client()
-    yield
-    await close_client()
+pytestmark = pytest.mark.usefixtures("fresh_client")
 
 
 class Bank(ToyResources):
@@ -281,6 +276,22 @@ async def test_a_failure_without_an_answer_is_not_tried_again() -> None:
     assert echo.calls == 1
 
 
+async def test_a_call_that_cannot_be_repeated_says_why_and_has_its_rollout_run_again() -> None:
+    app = IdempotencyMiddleware(Echo(), server="mcqa", kept_bytes=5_000)
+    headers = {IDEMPOTENCY_HEADER.lower(): "k"}
+    told = []
+    for _ in range(2):
+        status, answered, body = await call_app(app, "/x", b"-1", headers=headers)
+        told.append(body.decode())
+        cause = orjson.loads(answered["x-nemo-gym-cause"])
+        assert (status, cause["server"], cause["kind"]) == (409, "mcqa", "transport_peer_drop")
+    assert "was made before and failed without an answer; it is not made a second time" in told[1]
+    await ask(app, "big", b"3000")
+    await ask(app, "bigger", b"4000")
+    _, _, body = await call_app(app, "/x", b"3000", headers={IDEMPOTENCY_HEADER.lower(): "big"})
+    assert b"was answered before, and the answer is no longer kept" in body and b"never" not in body
+
+
 async def test_answers_are_dropped_before_keys_are() -> None:
     echo = Echo()
     app = IdempotencyMiddleware(echo, kept_bytes=5_000)
@@ -338,7 +349,9 @@ async def test_a_call_nobody_waits_for_is_given_up_after_a_while() -> None:
     async with asyncio.timeout(5):
         await echo.cancelled.wait()
     echo.gate.set()
-    assert (await ask(app))[0] == 409, "nobody knows what it has done"
+    status, _, text = await ask(app)
+    assert status == 409, "nobody knows what it has done"
+    assert b"was begun before and given up, unanswered" in text and b"made before" not in text
     assert echo.calls == 1
 
 

@@ -27,6 +27,7 @@ from nemo_gym.base_resources_server import (
     ResourcesSeedSessionResponse,
     SimpleResourcesServer,
 )
+from nemo_gym.config.handover import GENERATION_ENV
 from nemo_gym.mcp_auto_exposure import MCP_URL_PATH, TOKEN_HEADER, maybe_auto_expose
 from nemo_gym.serve import mcp_tokens
 from nemo_gym.serve.mcp_tokens import Grant, TokenError, Tokens
@@ -201,6 +202,31 @@ async def test_calls_need_a_token_of_this_server(token: str | None) -> None:
             with pytest.raises(McpError, match="none of this server's"):
                 await session.list_tools()
     assert result.isError and TOKEN_HEADER in text_of(result) and server._counts == {}
+
+
+@pytest.mark.parametrize(("mode", "is_lost"), [("unsupported", True), ("stateless", False)])
+async def test_a_token_of_an_earlier_process_is_a_typed_error(
+    monkeypatch: pytest.MonkeyPatch, mode: str, is_lost: bool
+) -> None:
+    """B26: after a restart the session is gone; an empty one in its place would be a wrong result."""
+    monkeypatch.setattr(Counter, "REVERIFY_MODE", mode, raising=False)
+    _, app = counter()
+    async with serving(app) as port:
+        headers = await seeded(port)
+    monkeypatch.setenv(GENERATION_ENV, "1")
+    server, app = counter()
+    async with serving(app) as port:
+        async with client_at(port, headers) as session:
+            if is_lost:
+                for call in (session.call_tool("add", {"amount": 1}), session.list_tools()):
+                    with pytest.raises(McpError, match="session_lost") as raised:
+                        await call
+                    assert raised.value.error.data == {"kind": "session_lost"}
+            else:
+                assert not (await session.call_tool("add", {"amount": 1})).isError
+        assert len(server._counts) == (not is_lost)
+        async with client_at(port, await seeded(port)) as session:
+            assert not (await session.call_tool("add", {"amount": 1})).isError
 
 
 async def test_a_tool_that_fails_says_how() -> None:

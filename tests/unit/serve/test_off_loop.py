@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,16 +21,10 @@ from nemo_gym.serve.off_loop import off_the_loop
 from nemo_gym.server_utils import request
 from nemo_gym.verifiers.worker_pool import WorkerPool
 from tests.unit.serve.test_deadline import assembled
-from tests.unit.serve.test_requests import close_client
 from tests.unit.serve.toys import VERIFY, ToyResources, mock_client, resources_config, serving
 from tests.unit.verifiers import work
 
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    await close_client()
-    yield
-    await close_client()
+pytestmark = pytest.mark.usefixtures("fresh_client")
 
 
 class Blocking(ToyResources):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,17 +12,12 @@ from nemo_gym.schema.pressure import PRESSURE_HEADER, note_pressure, pressure_in
 from nemo_gym.serve import local
 from nemo_gym.server_utils import raise_for_status, request
 from tests.unit.serve.test_deadline import assembled
-from tests.unit.serve.test_requests import Peer, close_client
+from tests.unit.serve.test_requests import Peer
 from tests.unit.serve.toys import ToyResources, client_of, config_of, mock_client, raw_server, resources_config, serving
 
+pytestmark = pytest.mark.usefixtures("fresh_client")
+
 CHAT = b'{"choices":[]}'
-
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    await close_client()
-    yield
-    await close_client()
 
 
 class Link(ToyResources):

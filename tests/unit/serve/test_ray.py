@@ -56,7 +56,7 @@ def test_a_cluster_started_here_is_remembered_and_ended(config: Any, monkeypatch
     ray = use(monkeypatch, FakeRay())
     initialize_ray()
     initialize_ray()
-    assert ray.calls == [{"ignore_reinit_error": True, "include_dashboard": False}]
+    assert ray.calls == [{"address": "local", "ignore_reinit_error": True, "include_dashboard": False}]
     assert config.ray_head_node_address == FakeRay.gcs_address
     maybe_ray_cluster_exit()
     maybe_ray_cluster_exit()

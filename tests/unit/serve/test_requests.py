@@ -6,18 +6,23 @@ import asyncio
 import errno
 import pickle
 import socket
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
+from multidict import CIMultiDict
+from tqdm import tqdm
 
 from nemo_gym import server_utils
+from nemo_gym.schema.endpoint_errors import is_cut_off
 from nemo_gym.serve import connections, egress, retries
 from nemo_gym.serve.connections import Connecting
 from nemo_gym.serve.cookies import cookie_header, set_cookies
+from nemo_gym.serve.failures import Cause, ExceptionMiddleware
 from nemo_gym.serve.local_response import LocalResponse
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, Fault, Patience, may_repeat
 from nemo_gym.server_utils import (
@@ -28,21 +33,9 @@ from nemo_gym.server_utils import (
     request,
     set_global_aiohttp_client,
 )
-from tests.unit.serve.toys import Connected, free_socket, http_reply, raw_server, read_request
+from tests.unit.serve.toys import Connected, call_app, free_socket, http_reply, raw_server, read_request
 
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    """No client of another test, and none left behind."""
-    await close_client()
-    yield
-    await close_client()
-
-
-async def close_client() -> None:
-    for _, session in server_utils._client_sessions.take_all():
-        await session.close()
-    server_utils._GLOBAL_AIOHTTP_CLIENT = server_utils._GLOBAL_AIOHTTP_CLIENT_SETTINGS = None
+pytestmark = pytest.mark.usefixtures("fresh_client")
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +141,37 @@ async def test_nobody_there_is_tried_three_times(impatient: list[float], capsys:
     assert len(impatient) == 2 and impatient[1] > impatient[0]
     out = capsys.readouterr().out
     assert out.count("transport_unreachable") == 1 and f"127.0.0.1:{port}/x:" in out
+
+
+async def test_lines_of_requests_stand_above_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bar leaves its line open: it is cleared, the line printed, and the bar drawn anew."""
+    bar = tqdm(total=5, file=sys.stdout)
+    capsys.readouterr()
+    egress.say("[request] a line")
+    bar.close()
+    before, line, _ = capsys.readouterr().out.partition("[request] a line\n")
+    assert line and before.endswith("\r") and "%" not in before
+
+
+@pytest.mark.parametrize("act", [b"SSH-2.0-OpenSSH_9.6\r\n\r\n", b"HTTP/1.1 2OO Okay\r\n\r\n"])
+async def test_what_is_no_http_is_a_broken_connection(act: bytes) -> None:
+    """A provider, or whatever took its port, that answers nonsense: tried again where that is safe, never our fault."""
+    peer = Peer(act, act)
+    with pytest.raises(aiohttp.ClientResponseError) as caught:
+        await ask(peer, method="POST")
+    assert retries.transport_failure_kind(caught.value) == "transport_peer_drop"
+    assert is_cut_off(caught.value) and len(peer.requests) == 1
+    repeated = Peer(act)
+    assert (await ask(repeated, method="GET")).status == 200
+    assert len(repeated.requests) == 2
+
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise caught.value
+
+    _, headers, body = await call_app(ExceptionMiddleware(fails, server_label="Model___policy"), "/x")
+    cause = Cause.of_headers(CIMultiDict(headers))
+    assert cause is not None and (cause.server, cause.kind) == ("Model___policy", "transport_peer_drop")
+    assert b"what came back is no HTTP that can be read" in body and b"AssertionError" not in body
 
 
 async def test_the_callers_number_of_tries_counts(impatient: list[float]) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib
 import io
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from nemo_gym.config.handover import CONFIG_FILE_ENV
 from nemo_gym.serve import redaction
 from nemo_gym.serve.log_prefix import PrefixedStream
 from nemo_gym.serve.redaction import encodable, printable, shown
@@ -82,3 +87,49 @@ def test_whatever_a_process_prints_is_redacted_and_encodable() -> None:
     print("a hunter22", "\ud800", file=stream)
     stream.writelines(["x\n", "hunter22\n"])
     assert raw.getvalue().decode() == "(toy) a **** \\ud800\n(toy) x\n(toy) ****\n"
+
+
+SURVIVOR = """
+import os, sys
+from nemo_gym.serve.log_streams import print_to_log_if_launched
+print_to_log_if_launched()
+for _ in range(3):
+    print("x" * 100)
+    print("y" * 100, file=sys.stderr)
+os.write(int(sys.argv[1]), b"survived")
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_costs_a_server_its_lines_only(unbuffered: str) -> None:
+    """Also one with an interpreter of its own, which the fork server hands no streams to."""
+    read_end, write_end = os.pipe()
+    environment = {**os.environ, CONFIG_FILE_ENV: "config.json", "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", SURVIVOR, str(write_end)],
+            env=environment,
+            stdout=full,
+            stderr=full,
+            pass_fds=[write_end],
+            check=False,
+        )
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as told:
+        assert (done.returncode, told.read()) == (0, b"survived")
+
+
+def test_a_line_is_in_the_log_when_it_is_printed(tmp_path: Path) -> None:
+    """Whoever follows a log, or reads that of a server that was killed, sees all of it."""
+    program = (
+        "import os, pathlib, sys\n"
+        "from nemo_gym.serve.log_streams import print_to_log\n"
+        "print_to_log()\n"
+        "print('a line')\n"
+        "print('another', file=sys.stderr)\n"
+        "assert pathlib.Path('log').read_text() == 'a line\\nanother\\n'\n"
+        "os._exit(7)\n"
+    )
+    with (tmp_path / "log").open("ab") as log:
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stdout=log, stderr=log, check=False)
+    assert done.returncode == 7, (tmp_path / "log").read_text()

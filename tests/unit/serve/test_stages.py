@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from nemo_gym.serve.retries import transport_failure_kind
 from nemo_gym.serve.stages import STAGES, StageTimeoutError, stage_of, stage_seconds
 from nemo_gym.server_utils import request
 from tests.unit.serve.test_deadline import assembled
-from tests.unit.serve.test_requests import close_client
 from tests.unit.serve.toys import (
     VERIFY,
     ToyResources,
@@ -34,12 +32,7 @@ from tests.unit.serve.toys import (
     serving,
 )
 
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    await close_client()
-    yield
-    await close_client()
+pytestmark = pytest.mark.usefixtures("fresh_client")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +44,9 @@ async def fresh_client() -> AsyncIterator[None]:
         ("responses_api_models", "/ng-rollout/1-0/v1/responses", "model_call_timeout_s"),
         ("responses_api_models", "/v1/chat/completions", "model_call_timeout_s"),
         ("responses_api_agents", "/v1/agent_sessions", "seed_timeout_s"),
+        ("resources_servers", "/reset", "seed_timeout_s"),
+        ("resources_servers", "/step", "tool_call_timeout_s"),
+        ("resources_servers", "/close", None),
         ("resources_servers", "/close_session", None),
         ("resources_servers", "/aggregate_metrics", "aggregate_timeout_s"),
         ("responses_api_agents", "/aggregate_metrics", "aggregate_timeout_s"),

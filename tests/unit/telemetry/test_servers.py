@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,21 +18,9 @@ from nemo_gym.telemetry.connection_pool import _SERVER_NAME
 from tests.unit.serve.toys import VERIFY, ToyResources, client_of, config_of, mock_client, resources_config, serving
 from tests.unit.telemetry.conftest import Exported
 
+pytestmark = pytest.mark.usefixtures("fresh_client")
+
 Start = Callable[..., None]
-
-
-@pytest.fixture(autouse=True)
-async def fresh_client() -> AsyncIterator[None]:
-    await forget_clients()
-    yield
-    await forget_clients()
-
-
-async def forget_clients() -> None:
-    for _, session in server_utils._client_sessions.take_all():
-        await session.close()
-    server_utils._GLOBAL_AIOHTTP_CLIENT = server_utils._GLOBAL_AIOHTTP_CLIENT_SETTINGS = None
-    server_utils._GLOBAL_AIOHTTP_CLIENT_QUEUE_TELEMETRY = None
 
 
 class Failing(ToyResources):

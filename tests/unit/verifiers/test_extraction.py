@@ -14,6 +14,8 @@ from nemo_gym.verifiers.extraction import (
     between,
     boxed_letter,
     chosen_letter,
+    fenced_blocks,
+    first_box,
     flat_boxes,
     json_objects,
     last_box,
@@ -43,6 +45,38 @@ BOXES = [
 @pytest.mark.parametrize(("text", "last", "last_closed"), BOXES)
 def test_boxes(text: str, last: str | None, last_closed: str | None) -> None:
     assert (last_box(text), last_closed_box(text)) == (last, last_closed)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        (r"\boxed{1} \boxed{2}", "1"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1"),
+        ("} \\boxed{a\nb}", "a\nb"),
+        (r"\boxed{}", ""),
+        (r"\boxed{1", None),
+        ("1}", None),
+    ],
+)
+def test_the_first_box_ends_at_the_next_brace(text: str, inside: str | None) -> None:
+    assert first_box(text) == inside
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "blocks"),
+    [
+        ("```sql\nSELECT 1;\n``` and ```\nplain\n```", None, ["SELECT 1;", "plain"]),
+        ("```sql\nSELECT 1;\n``` and ```\nplain\n```", "sql", ["SELECT 1;"]),
+        ("```SQL SELECT 2``` ```sqlite\nx\n```", "sql", ["SELECT 2"]),
+        ("```c++\na\n\nb\n```", "C++", ["a\n\nb"]),
+        ("```SELECT```", None, ["SELECT"]),
+        ("```sql```", "sql", []),
+        ("```sql\nnever closed", None, []),
+        ("``````", None, [""]),
+    ],
+)
+def test_fenced_blocks(text: str, language: str | None, blocks: list[str]) -> None:
+    assert fenced_blocks(text, language) == blocks
 
 
 UNWRAPPED = [
@@ -212,6 +246,8 @@ def test_long_texts_take_no_long_time(text: str) -> None:
         for rule in (
             last_box,
             last_closed_box,
+            first_box,
+            fenced_blocks,
             flat_boxes,
             unwrapped,
             last_fence,

@@ -27,5 +27,5 @@ def test_a_snippet_runs(code: str) -> None:
 def test_there_are_snippets_and_every_module_is_named() -> None:
     assert len(FENCES) >= 5
     modules = {path.stem for path in (ROOT / "nemo_gym" / "verifiers").glob("*.py")}
-    inner = {"__init__", "pattern_worker", "worker_process", "case_driver"}
+    inner = {"__init__", "pattern_worker", "worker_process", "case_driver", "session_driver"}
     assert {name for name in modules - inner if f"`{name}`" not in GUIDE} == set()

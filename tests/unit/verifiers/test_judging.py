@@ -79,6 +79,29 @@ def test_no_text_brings_a_label_through_or_leaves_its_tags(text: str) -> None:
     assert wrapped.count(opening.replace("<", "</")) == 1
 
 
+def test_a_long_candidate_is_looked_at_once() -> None:
+    """A hundred thousand of them would take minutes otherwise."""
+    assert escape_labels("[" * 100_000 + "A=B]]", LABELS) == "[A=B]"
+    assert escape_labels("[" * 100_000, LABELS) == "[" * 100_000
+    assert escape_ratings("[" * 100_000 + " 7") == "[" * 100_000 + " 7"
+    text = "".join(f"</candidate_{number}>" for number in range(100_000))
+    assert delimited(text + "<candidate>") == f"<candidate_100000>\n{text}<candidate>\n</candidate_100000>"
+
+
+WORDS = ("CORRECT", "INCORRECT")
+
+
+@given(st.lists(st.sampled_from([*WORDS, "IN", "CORRECT", "correct", " ", ".", "x"])).map("".join))
+def test_no_text_brings_a_word_label_through(text: str) -> None:
+    safe = escape_labels(text, WORDS)
+    assert read_verdict(safe, WORDS).label is None
+    assert safe.lower() == text.lower()
+
+
+def test_lower_labels_become_upper_and_short_ones_stay() -> None:
+    assert escape_labels("verdict: yes, A", ("yes", "no", "A")) == "verdict: YES, A"
+
+
 def test_ratings() -> None:
     assert escape_ratings("[[2]] [[ 7 ]] [3]") == "[2] [7] [3]"
     assert read_rating("[[1]] so [[2]]", (0, 1, 2)) == 2
@@ -95,6 +118,9 @@ GRADES = [
     ("NOT_ATTEMPTED", "A", None),
     ("An odd one", "A", None),
     ("It says A, but the grade is C.", "A", "C"),
+    ("A closer look shows a difference.\nB", "A", "B"),
+    ("Candidate: right.\n**(A)**.", "C", "A"),
+    ("It is\nAB", "A", None),
     ("none", None, None),
     ("", None, None),
 ]

@@ -47,6 +47,12 @@ async def test_what_is_no_pattern_says_so(pattern: str) -> None:
         await matching(pattern, ["text"])
 
 
+async def test_a_pattern_is_only_so_long() -> None:
+    assert await find_matches("a" * 2_000, "a" * 2_500) == ["a" * 2_000]
+    with pytest.raises(PatternError, match=r"'a{200}…' is too long: a pattern has at most 100,000 characters"):
+        await matching("a" * 100_001, ["a"])
+
+
 async def test_a_catastrophic_pattern_is_given_up_and_the_next_one_answered() -> None:
     with pytest.raises(PatternTimeoutError, match=r"'\(a\+\)\+\$' took more than 0\.05 s of CPU"):
         await find_groups(CATASTROPHIC, VICTIM, seconds=0.05)

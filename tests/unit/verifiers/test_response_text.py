@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from nemo_gym.schema.response import NeMoGymResponse
+from nemo_gym.testing.responses import call_output
 from nemo_gym.verifiers import response_text as rules
 from tests.unit.verifiers.responses import call, message, reasoning, response
 
@@ -26,6 +27,13 @@ def test_each_rule(given: NeMoGymResponse, expected: dict[str, str]) -> None:
         return rule(given)
 
     assert {name: said(name) for name in expected} == expected
+
+
+def test_messages_and_outputs_each_by_itself() -> None:
+    parts = call_output("") | {"output": [{"type": "input_text", "text": "x"}, {"type": "input_text", "text": "y"}]}
+    given = response(message("a ", "b"), call_output({"n": 1}), message(), call_output("plain"), parts)
+    assert rules.assistant_texts(given) == ["a \nb", ""]
+    assert rules.call_outputs(given) == ['{"n": 1}', "plain", "x\ny"]
 
 
 def test_calls_are_in_order() -> None:

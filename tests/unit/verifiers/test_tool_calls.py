@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -16,14 +18,19 @@ from nemo_gym.verifiers.tool_calls import (
     difference,
     greedy_matches,
     maximum_matches,
+    maximum_matching,
     ordered_matches,
     parse_arguments,
+    recorded,
     same_value,
     word_share,
 )
 from tests.unit.verifiers.responses import call, message, response
 
-UNREADABLE = ['{"a": 1', "", "{'a': 1}", '{"a": 1,}', '{"a": NaN}', "[" * 100_000, "nonsense"]
+DEEP = '{"a": ' * 100 + "{}" + "}" * 100
+UNREADABLE = ['{"a": 1', "", "{'a': 1}", '{"a": 1,}', '{"a": NaN}', "[" * 100_000, "nonsense",
+              '{"a": 1e999}', '{"a": ' + "9" * 400 + "}", r'{"a": "\ud800"}', r'{"\udfff": 1}', DEEP,
+              "[" * 101 + "]" * 101, '{"a": "\x01"}', "\ufeff{}", "{}{}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", [*UNREADABLE, None])
@@ -31,6 +38,34 @@ def test_arguments_that_are_no_json(text: str | None) -> None:
     """B71."""
     assert parse_arguments(text).problem is ArgumentsProblem.NOT_JSON
     assert parse_arguments(text).values == {}
+
+
+def test_arguments_as_deep_as_they_may_be() -> None:
+    assert parse_arguments("[" * 100 + "]" * 100).problem is ArgumentsProblem.NOT_AN_OBJECT
+    assert parse_arguments('{"a": ' + "[" * 99 + "]" * 99 + "}").problem is None
+    wide = '{"a": [' + ",".join(['{"b": "[[["}'] * 300) + "]}"
+    assert parse_arguments(wide).problem is None
+
+
+def test_what_is_read_can_be_sent_on() -> None:
+    """A record with an infinite number, or one of 400 digits, could not be read again by who is sent it."""
+    for text in (
+        *UNREADABLE,
+        '{"a": 18446744073709551615, "b": -9223372036854775808, "c": 1e308, "d": "\\ud83d\\ude00"}',
+    ):
+        sent = orjson.dumps(recorded([ToolCall.of("f", text)]))
+        assert orjson.loads(sent)[0]["name"] == "f"
+    assert parse_arguments('{"a": 12345678901234567890123}').values == orjson.loads('{"a": 12345678901234567890123}')
+
+
+def test_calls_as_records_keep_them() -> None:
+    calls = [ToolCall.of("f", {"a": 1}), ToolCall.of("g", "[1]"), ToolCall.of("h", "{"), ToolCall.of("i", "null")]
+    assert recorded(calls) == [
+        {"name": "f", "arguments": {"a": 1}},
+        {"name": "g", "arguments": [1]},
+        {"name": "h", "arguments": {}},
+        {"name": "i", "arguments": None},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +117,36 @@ def test_a_wide_expectation_may_take_what_a_narrow_one_needs() -> None:
     made = [ToolCall.of("f", {"a": 1}), ToolCall.of("f", {"a": 2})]
     assert greedy_matches([wide, narrow], made, contains) == 1
     assert maximum_matches([wide, narrow], made, contains) == 2
+
+
+def test_who_goes_with_whom() -> None:
+    """The third exchange goes over both that were made before it."""
+    edges = {0: {0}, 1: {0, 1}, 2: {1, 2}, 3: set()}
+    order = [2, 1, 0, 3]
+    found = maximum_matching(order, [0, 1, 2], lambda one, other: other in edges[one])
+    assert {order[each]: place for each, place in found.items()} == {0: 0, 1: 1, 2: 2}
+    assert maximum_matching([2, 1], [2], lambda one, other: True) == {0: 0}
+    assert maximum_matching([], [1], lambda one, other: True) == {}
+
+
+def test_a_long_chain_of_exchanges() -> None:
+    """As deep as there are calls: no function of Python may call itself so often."""
+    count = 1500
+    found = maximum_matching(
+        [*range(1, count), 0], range(count), lambda one, other: other == 0 if one == 0 else other in (one - 1, one)
+    )
+    assert len(found) == count
+
+
+@given(st.lists(st.sets(st.integers(0, 4), max_size=4), max_size=5))
+def test_no_matching_is_larger(edges: list[set[int]]) -> None:
+    most = max(
+        sum(place in own for place, own in zip(order, edges, strict=False))
+        for order in permutations(range(5), len(edges))
+    )
+    found = maximum_matching(edges, range(5), lambda own, place: place in own)
+    assert len(found) == len(set(found.values())) == most
+    assert all(place in edges[each] for each, place in found.items())
 
 
 DIFFERENCES = [

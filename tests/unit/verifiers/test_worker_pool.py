@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from nemo_gym.verifiers.worker_pool import (
+    Library,
     WorkerCrashError,
     WorkerError,
     WorkerPool,
@@ -32,9 +33,20 @@ def pool() -> Iterator[WorkerPool]:
     pool.close()
 
 
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def workers_of_other_tests() -> Iterator[None]:
+    """Servers of other tests may still have theirs."""
+    _others.update(child.pid for child in children())
+    yield
+    _others.clear()
+
+
 def children() -> list[psutil.Process]:
-    """The workers of this process, living or not buried."""
-    found = psutil.Process().children()
+    """The workers this test has started, living or not buried."""
+    found = [child for child in psutil.Process().children() if child.pid not in _others]
     return [child for child in found if child.status() == psutil.STATUS_ZOMBIE or _is_worker(child)]
 
 
@@ -53,6 +65,17 @@ async def eventually(condition: Callable[[], Any]) -> Any:
 async def test_a_function_is_called_elsewhere_and_its_value_comes_back(pool: WorkerPool) -> None:
     assert await pool.run(work.add, 2, right=3) == 5
     assert await pool.run(work.pid) != os.getpid()
+
+
+async def test_a_library_is_imported_by_the_worker_before_the_clock_runs(
+    pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert await pool.run(work.name_of, Library("slow_to_import"), timeout=0.4) == "slow_to_import"
+    assert "slow_to_import" not in sys.modules
+    with pytest.raises(WorkerError, match="no_such_library"):
+        await pool.run(work.name_of, Library("no_such_library"))
 
 
 async def test_what_it_raises_is_raised_here(pool: WorkerPool) -> None:
@@ -217,3 +240,11 @@ def test_functions_of_a_program_are_found_in_it(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, script], env=variables, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "42"
     assert "loaded as __mp_main__" in ran.stdout
+
+
+def test_a_pool_that_outlives_its_modules_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a module holds is deleted when the interpreter ends, after the modules it uses."""
+    pool = WorkerPool(1)
+    with monkeypatch.context() as ending:
+        ending.setattr("nemo_gym.verifiers.worker_pool.os", None)
+        pool.__del__()

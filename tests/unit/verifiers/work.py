@@ -16,6 +16,10 @@ def add(left: int, right: int = 0) -> int:
     return left + right
 
 
+def name_of(library: Any) -> str:
+    return str(library.__name__)
+
+
 def pid() -> int:
     return os.getpid()
 

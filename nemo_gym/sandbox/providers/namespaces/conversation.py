@@ -84,9 +84,12 @@ class Conversation:
             return line
 
     async def close(self) -> None:
-        """End it and all it started. Closing twice is fine."""
+        """End it and all it started, also while an answer is waited for. Closing twice is fine."""
         if self._ended is None:
-            await self._end("abandoned")
+            self._kill()
+        async with self._turn:
+            if self._ended is None:
+                await self._end("abandoned")
 
     async def _exchange(self, request: bytes) -> bytes:
         assert self._process.stdin is not None

@@ -1,0 +1,1 @@
+"""Puzzles with coloured grids, graded by the grid in the reply."""

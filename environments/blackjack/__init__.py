@@ -1,0 +1,1 @@
+"""One hand of blackjack against the dealer."""

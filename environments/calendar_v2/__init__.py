@@ -1,0 +1,1 @@
+"""A calendar kept over a longer conversation, with changes of mind."""

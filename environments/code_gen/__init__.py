@@ -1,0 +1,1 @@
+"""Competitive programming, graded by unit tests."""

@@ -1,0 +1,1 @@
+"""One tool to call: the environment that shows what an environment is."""

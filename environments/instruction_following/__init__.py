@@ -1,0 +1,1 @@
+"""Texts that must follow instructions a program can check."""

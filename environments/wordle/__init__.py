@@ -1,0 +1,1 @@
+"""Wordle by tool calls."""

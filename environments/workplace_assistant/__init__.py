@@ -1,0 +1,1 @@
+"""Office work with 27 tools."""

@@ -1,0 +1,1 @@
+"""Environments as things to describe, make, check and hand on."""

@@ -1,0 +1,1 @@
+"""Environments that are one Python file: tools, a verifier and tasks."""

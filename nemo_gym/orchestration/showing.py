@@ -1,0 +1,72 @@
+"""A submit config as it may be shown and kept: without secrets."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from nemo_gym.config.secrets import MASK, Redactor, looks_like_secret_key, recursively_hide_secrets, secret_values
+from nemo_gym.orchestration.api import SubmitConfig
+from nemo_gym.orchestration.values import EnvValue
+
+_FLAG = re.compile(r"(?P<name>--?[A-Za-z][\w-]*|\b[A-Za-z_]\w*(?==))(?P<gap>=|\s+)(?P<value>[^\s;&|]+)")
+
+
+def shown(config: SubmitConfig) -> dict[str, Any]:
+    """The config as plain data, complete but for secrets, which are masked; names of variables are none."""
+    data = config.model_dump(mode="json")
+    kept = _env_blocks(data)
+    literals = {
+        EnvValue.of(text).text
+        for block in kept
+        for name, text in block.items()
+        if looks_like_secret_key(name) and text.startswith("lit:")
+    }
+    redactor = Redactor([*secret_values(_without_env(data)), *literals])
+    saved = [(block, dict(block)) for block in kept]
+    recursively_hide_secrets(data)
+    for block, key in _shell_texts(data):
+        block[key] = _FLAG.sub(_hidden_in_flag, block[key])
+    for block, before in saved:
+        block.update({name: _shown_value(name, text) for name, text in before.items()})
+    return {str(key): value for key, value in redactor.in_data(data).items()}
+
+
+def _shown_value(name: str, text: str) -> str:
+    is_secret = text.startswith("lit:") and looks_like_secret_key(name)
+    return f"lit:{MASK}" if is_secret else text
+
+
+def _hidden_in_flag(flag: "re.Match[str]") -> str:
+    """A secret's option or variable with its value masked, unless a variable is named there."""
+    is_secret = looks_like_secret_key(flag["name"]) and not flag["value"].lstrip("\"'").startswith("$")
+    return f"{flag['name']}{flag['gap']}{MASK}" if is_secret else flag[0]
+
+
+def _shell_texts(data: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Where the config holds text of a shell."""
+    parts = [*data["services"].values(), *data["driver"]["benchmarks"].values()]
+    parts += [
+        service[tier] for service in data["services"].values() for tier in ("prefill", "decode") if tier in service
+    ]
+    for part in parts:
+        for key in ("extra_args", "pre_command", "command"):
+            if isinstance(part.get(key), str):
+                yield part, key
+
+
+def _env_blocks(data: Any) -> list[dict[str, str]]:
+    """Every `env` mapping of services and driver. They are the very objects of `data`."""
+    blocks = [data["driver"]["env"]]
+    for service in data["services"].values():
+        blocks.append(service["env"])
+        blocks += [service[tier]["env"] for tier in ("prefill", "decode") if tier in service]
+    return blocks
+
+
+def _without_env(data: Any) -> dict[str, Any]:
+    services = {
+        name: {key: value for key, value in service.items() if key != "env"}
+        for name, service in data["services"].items()
+    }
+    driver = {key: value for key, value in data["driver"].items() if key != "env"}
+    return {**data, "services": services, "driver": driver}

@@ -1,0 +1,50 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Workplace
+from tests.mock_provider import MockProvider, Reply, Script, ToolCall
+from tests.ray.cluster import RAY_ENVIRONMENT, LocalCluster, local_cluster
+
+COUNTING = Script.of(
+    Reply(tool_calls=(ToolCall("increment_counter", {"count": 3}),), latency=0.3), Reply(text="Done.", latency=0.3)
+)
+"""A model that adds 3, by a tool, and says so."""
+
+
+@pytest.fixture(autouse=True)
+def ray_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test starts talks to its cluster as that expects."""
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        monkeypatch.delenv(name)
+    for name, value in RAY_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two nodes that live as long as the module's tests."""
+    with local_cluster(2) as made:
+        yield made
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[LocalCluster]:
+    """Two nodes, for a test that loses one."""
+    with local_cluster(2) as made:
+        yield made
+
+
+@pytest.fixture
+def provider() -> Iterator[MockProvider]:
+    with MockProvider(COUNTING) as mock:
+        yield mock
+
+
+@pytest.fixture
+def place(tmp_path: Path, provider: MockProvider) -> Workplace:
+    workplace = Workplace(tmp_path)
+    workplace.write_env(policy_base_url=provider.base_url, policy_api_key="k", policy_model_name="mock")
+    return workplace
