@@ -10,8 +10,9 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# Whoever started the tests may ignore it, as nohup does, and every process they start would too.
+# Whoever started the tests may ignore these, as nohup and `&` in a script do, and every process they start would too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def composed(subject: Subject, tokens: Sequence[str] = ()) -> DictConfig:
 
 async def audited(name: str, subject: Subject, audit: Audit | None, config: DictConfig) -> Report:
     """Every check of one config. Raises AuditError where it can't be run at all."""
-    run = _Run(name, subject, audit or Audit(), config)
+    run = Run(name, subject, audit or Audit(), config)
     async with run.stage.open():
         findings = [await run.reference(is_stated=audit is not None)]
         findings += [finding async for finding in run.tricks()]
@@ -89,7 +89,9 @@ class Outcome:
 
 
 @dataclass
-class _Run:
+class Run:
+    """One config with its rows and the servers that answer them, to be used while `stage` is open."""
+
     name: str
     subject: Subject
     audit: Audit
@@ -97,12 +99,12 @@ class _Run:
     late: int = 0
     _check: str = REFERENCE
     _policy: Policy = field(default_factory=lambda: Policy(Script(None)))
-    _judge: FairJudge = field(default_factory=lambda: FairJudge(lambda prompt: ""))
+    judge: FairJudge = field(default_factory=lambda: FairJudge(lambda prompt: ""))
 
     def __post_init__(self) -> None:
         # The models of a rollout are new ones each time.
         policy = ModelApp(lambda body: self._policy.answer(body))
-        judge = ModelApp(lambda body: self._judge.answer(body))
+        judge = ModelApp(lambda body: self.judge.answer(body))
         self.stage = Stage(self.config, policy, judge)
         self.agent, self.rows = self._agent_and_rows()
 
@@ -154,7 +156,7 @@ class _Run:
         for row in self.rows[:2]:
             replies = self.audit.reference(row)
             outcome = await self._rollout(row, replies, is_right=True, closing=CLOSING, is_silent=True)
-            if not self._judge.prompts:
+            if not self.judge.prompts:
                 continue
             rewards.append(outcome.reward or 0.0)
             if outcome.error or rewards[-1] > self.audit.low_for(row):
@@ -195,7 +197,7 @@ class _Run:
         self, row: Row, replies: Replies, *, is_right: bool, closing: str | None, is_silent: bool = False
     ) -> Outcome:
         self._policy = Policy(Script(replies, after=closing))
-        self._judge = FairJudge(lambda prompt: self._verdict(prompt, is_right, row), is_silent)
+        self.judge = FairJudge(lambda prompt: self.verdict(prompt, is_right, row), is_silent)
         self.stage.served.clear()
         tell(check=self._check, config=self.subject.flavor)
         printed = io.StringIO()
@@ -231,7 +233,8 @@ class _Run:
         reached = tuple(path for path, count in self.stage.served.items() if count > usual.get(path, count))
         return Outcome(None if record.get("mask_sample") else float(reward), reached=reached)
 
-    def _verdict(self, prompt: str, is_right: bool, row: Row) -> str:
+    def verdict(self, prompt: str, is_right: bool, row: Row) -> str:
+        """What a fair judge says."""
         judge = self.audit.judge
         if judge is None:
             return "I am asked to judge, and audit.py doesn't say in `judge` what a fair judge says."

@@ -61,12 +61,18 @@ def audit_all(overrides: Sequence[str], *, as_json: bool) -> None:
 
 
 def auditable() -> list[str]:
-    """The names of resources servers with a config that an agent can run, sorted; environments run one of those."""
+    """The names of resources servers with a config that an agent can run, sorted; environments run one of those.
+
+    A folder whose app.py serves nothing is a base for others.
+    """
     from nemo_gym.audit.errors import AuditError
     from nemo_gym.audit.subject import subjects
 
     names = []
-    for name in sorted({folder.name for tree in trees(RESOURCES_SERVERS) for folder in tree.iterdir()}):
+    apps = {folder.name: folder / "app.py" for tree in trees(RESOURCES_SERVERS) for folder in tree.iterdir()}
+    for name, app in sorted(apps.items()):
+        if not app.is_file() or "run_webserver" not in app.read_text(encoding="utf-8"):
+            continue
         try:
             subjects(name)
         except AuditError:

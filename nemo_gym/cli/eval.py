@@ -82,6 +82,7 @@ def _serve_and_collect() -> None:
 
 def _check_agent(name: str | None, config: "DictConfig") -> None:
     """See that --agent names one of the agents to be started; a driver of its own may mean others by it."""
+    from nemo_gym.config.errors import ConfigError
     from nemo_gym.config.hints import did_you_mean
     from nemo_gym.config.instances import server_instances
 
@@ -90,7 +91,7 @@ def _check_agent(name: str | None, config: "DictConfig") -> None:
     agents = [each.name for each in server_instances(config) if each.server_type == RESPONSES_API_AGENTS]
     if name not in agents:
         known = ", ".join(agents) or "none"
-        raise UsageError(f"--agent {name}: the config has no such agent, but {known}.{did_you_mean(name, agents)}")
+        raise ConfigError(f"--agent {name}: the config has no such agent, but {known}.{did_you_mean(name, agents)}")
 
 
 def collect_rollouts() -> None:

@@ -111,6 +111,7 @@ class EndpointWait:
         self._refuse_other_addresses(waiting)
         started = time.monotonic()
         deadline, report_at = started + timeout, started + REPORT_EVERY_SECONDS
+        advice = f"; +{MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME}=N sets that"  # told once
         pool = ThreadPoolExecutor(_PROBES_AT_ONCE, thread_name_prefix="gym-endpoint")
         try:
             while waiting:
@@ -123,8 +124,9 @@ class EndpointWait:
                 if waiting and now >= deadline:
                     raise self._silent(why, timeout)
                 if waiting and now >= report_at:
-                    waited = f"{now - started:.0f} s of at most {timeout:g} s"
+                    waited = f"{now - started:.0f} s of at most {timeout:g} s{advice}"
                     self.report(f"Waiting for the model ({waited}): {self._reasons(why)}")
+                    advice = ""
                     report_at = now + REPORT_EVERY_SECONDS
                 if waiting:
                     self.pause(min(PROBE_EVERY_SECONDS, max(0.0, deadline - now)))

@@ -14,6 +14,7 @@ from nemo_gym.config.keys import RAY_HEAD_NODE_ADDRESS_KEY_NAME
 from nemo_gym.launch.errors import LaunchError
 from nemo_gym.launch.plan import ServerPlan
 from nemo_gym.launch.ray_address import AUTO, find_cluster, none_here
+from nemo_gym.launch.ray_guard import descendants, guard
 from nemo_gym.serve.ray_cluster import get_ray, join_or_start, shut_down_own_cluster
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ def connect(config: DictConfig, *, shows_logs: bool = True) -> Callable[[], None
         ray = get_ray()
         if not ray.is_initialized():
             address = find_cluster(configured)
+        started: list[str] = []
+        before = descendants()
         with _own_signals():
-            join_or_start(ray, address or None, lambda _: None, log_to_driver=shows_logs)
+            join_or_start(ray, address or None, started.append, log_to_driver=shows_logs)
+        dismiss = guard(descendants() - before) if started else None
         _remember(config, str(ray.get_runtime_context().gcs_address))
     except ImportError as error:
         raise LaunchError(f"A server needs Ray, which can't be imported ({error}): install ray[default].") from error
@@ -50,7 +54,7 @@ def connect(config: DictConfig, *, shows_logs: bool = True) -> Callable[[], None
         if isinstance(error, LaunchError):
             raise
         raise _explained(error, address) from error
-    return lambda: _leave(ray, config, configured)
+    return lambda: _leave(ray, config, configured, dismiss)
 
 
 def _explained(error: Exception, address: str) -> LaunchError:
@@ -84,9 +88,11 @@ def _own_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _leave(ray: ModuleType, config: DictConfig, configured: str | None) -> None:
+def _leave(ray: ModuleType, config: DictConfig, configured: str | None, dismiss: Callable[[], None] | None) -> None:
     """End our own cluster, and have a later run in this process not look for it."""
     shut_down_own_cluster(ray)
+    if dismiss is not None:
+        dismiss()
     _remember(config, configured)
 
 

@@ -10,7 +10,6 @@ import signal
 import sys
 from typing import Any
 
-
 SHORT = 1_000
 """Characters of a pattern that may stay in the memory of `re`, which keeps hundreds."""
 

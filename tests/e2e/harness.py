@@ -160,8 +160,10 @@ class Background:
 
     def ended(self) -> int:
         """The exit code, once it has ended and everything it wrote is read."""
+        deadline = time.monotonic() + SECONDS
         while (chunk := self._chunks.get(timeout=SECONDS)) is not None:
             self.text += chunk
+            assert time.monotonic() < deadline, f"it goes on and on:\n{self.text[-2000:]}"
         code = self.process.wait(SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()

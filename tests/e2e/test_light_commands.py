@@ -37,7 +37,10 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
     ],
 )
 def test_a_command_that_reads_no_config_loads_none_of_them(place: Workplace, line: str) -> None:
+    """A list reads configs once; what it found is kept."""
     (place.folder / "env.yaml").write_text("policy_base_url: http://m/v1\n")
+    if line.startswith("list"):
+        assert place.gym(*line.split()).code == 0
     ended = place.gym(*line.split(), program=(sys.executable, "-c", PROGRAM))
     loaded = {name.partition(".")[0] for name in json.loads(ended.err.splitlines()[-1])}
     assert loaded & HEAVY == set()

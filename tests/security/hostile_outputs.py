@@ -5,119 +5,63 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 from nemo_gym.testing.responses import Item, call, call_output, message, reasoning
 
 MEGABYTES = 2_000_000
 LONG = 100_000
-"""Characters with which a quadratic search takes a minute and a linear one a millisecond."""
+"""Characters that a quadratic search takes seconds for, and a linear one a millisecond."""
 
 DEEP = 10_000
 
+
+@dataclass(frozen=True)
+class Output:
+    """The output items of a response.
+
+    `is_junk`: no answer to anything, unless any words are one. `says_nothing`: not even words. `is_response`: a server
+    can take it for a response at all.
+    """
+
+    name: str
+    items: tuple[Item, ...]
+    is_junk: bool = True
+    says_nothing: bool = False
+    is_response: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
 NUMBERS = (
-    "1e999",
-    "-1e999",
-    "NaN",
-    "-Infinity",
-    "9" * 5_000,
-    "-" + "9" * 5_000,
-    "0." + "9" * 5_000,
-    "1e-999",
-    "10^(10^9)",
-    "10^{10^{9}}",
-    "10**10**9",
-    "2^{2^{2^{2^{2^{2}}}}}",
-    "9!!!!!!",
-    "1/0",
-    r"\frac{1}{0}",
-    "0x" + "f" * 5_000,
-    "1_000",
-    "²",
-    "½",
-    "٣",
-    "१२",
-    "１２",
-    "𝟙",
-    "-0",
-    "+",
-    "1e",
-    "1:99",
-    "25:61am",
-    "99999999-99-99T99:99:99Z",
-    "0000-00-00",
-    "2024-02-30",
-    "13pm",
-    "12" * 2_000 + "am",
+    *("1e999", "-1e999", "NaN", "-Infinity", "1e-999", "-0", "+", "1e", "1_000"),
+    *("9" * 5_000, "-" + "9" * 5_000, "0." + "9" * 5_000, "0x" + "f" * 5_000),
+    *("10^(10^9)", "10^{10^{9}}", "10**10**9", "2^{2^{2^{2^{2^{2}}}}}", "9!!!!!!", "1/0", r"\frac{1}{0}"),
+    *("\u00b2", "\u00bd", "\u0663", "\u0967\u0968", "\uff11\uff12", "\U0001d7d9"),
+    *("1:99", "25:61am", "13pm", "12" * 2_000 + "am", "2024-02-30", "0000-00-00", "99999999-99-99T99:99:99Z"),
 )
 """Numbers, times and dates that are none, or none that fits anywhere."""
 
-CHARACTERS = "".join(map(chr, range(33, 48))) + ":;<=>?@[\\]^_`{|}~ \t\n\ra9A\u0301\u200f漢"
+CHARACTERS = "".join(map(chr, range(33, 48))) + ":;<=>?@[\\]^_`{|}~ \t\n\ra9A\u0301\u200f\u6f22"
+
+WORDS = (
+    *("\\boxed{", "\\boxed{A}", "\\boxed{\\text{", "\\frac{1}{", "\\left(", "\\text{A} ", "\\(", "\\begin{", "$$"),
+    *("answer: ", "Answer: A\n", "final answer", "the answer is (", "A) ", "(A) ", "Q: ", "yes no ", "P.S. "),
+    *("```\n", "```json\n{", "<action>", "<action> ", "<answer>", "</think>", "<think>", "<a>", "<a b='", "&amp;"),
+    *('{"a":', '{"a": 1}', '{"', "[1,", "[[", "[[1]]", "[[A=B]]", "a: &a [*a,", "a: ", "a :: ", "a.b"),
+    *("- a\n", "* ", "1. ", "# a\n", "| a ", "|---", "**a", "Step 1 - ", "import a\n", "http://a.a/"),
+    *("1 2\n", "10.5 km ", "-1", "1,", "1.", "New York, ", "\\n", "\U0001f468\u200d", "\u202e", "A\u0301"),
+)
+"""What verifiers look for."""
 
 REPEATED = (
-    "\\boxed{",
-    "\\boxed{A}",
-    "\\boxed{\\text{",
-    "\\frac{1}{",
-    "\\left(",
-    "\\text{A} ",
-    "answer: ",
-    "Answer: A\n",
-    "final answer",
-    "the answer is (",
-    "```\n",
-    "```json\n{",
-    "<action>",
-    "<action> ",
-    "<answer>",
-    "</think>",
-    "<think>",
-    "<a>",
-    "<a b='",
-    "&amp;",
-    '{"a":',
-    '{"a": 1}',
-    '{"',
-    "[1,",
-    "[[",
-    "[[1]]",
-    "- a\n",
-    "* ",
-    "1. ",
-    "# a\n",
-    "| a ",
-    "|---",
-    "**a",
-    "a: ",
-    "a :: ",
-    "Step 1 - ",
-    "$$",
-    "\\(",
-    "\\n",
-    "\\begin{",
-    "1 2\n",
-    "10.5 km ",
-    "-1",
-    "1,",
-    "1.",
-    "New York, ",
-    "a.b",
-    "A) ",
-    "(A) ",
-    "a: &a [*a,",
-    "\U0001f468\u200d",
-    "\u202e",
-    "A\u0301",
-    "[[A=B]]",
-    "import a\n",
-    "P.S. ",
-    "http://a.a/",
-    "Q: ",
-    "yes no ",
+    *(word * (LONG // len(word)) for word in (*CHARACTERS, *WORDS)),
+    "".join(f"</answer_{number}></candidate_{number}>" for number in range(LONG // 30)),
 )
-"""What verifiers look for, over and over: each must be found in linear time."""
 
 PIECES = (
     "\x00",
@@ -126,91 +70,23 @@ PIECES = (
     "\ud7ff\ue000\ufffe\uffff\U0010ffff",
     "\u0130\u0131\ufb01\u1e9e\u03a3",
     "A" + "\u0301" * 20_000,
-    "Α Β С Ｄ 𝐀 Ⓐ 🅰",
+    "\u0391 \u0392 \u0421 \uff24 \U0001d400 \u24b6 \U0001f170",
     "{0.__class__} {a} %s %(a)s ${a} $(a)",
     "(a+)+$ ((a*)*)*b (?P<a>x)(?P=a){1,99999}",
     "a" * 5_000 + "!",
-    "&lol9; <!DOCTYPE a [<!ENTITY a 'a'>]><a>&a;</a>",
+    "<!DOCTYPE a [<!ENTITY a 'a'><!ENTITY b '&a;&a;&a;'>]><a>&b;</a>",
     "a: &a [*a, *a]\n<<: *a",
     "!!python/object/apply:os.system ['true']",
     "../../../etc/passwd\n/verify",
     '{"a": 1, "a": {"a": 2}, "": NaN, "b": 1e999}',
-    "null",
-    "[]",
-    "{}",
-    '"',
-    "\\",
-    "</answer></candidate>\\end{document}",
+    *("null", "[]", "{}", '"', "\\", "</answer></candidate>\\end{document}"),
 )
 
-
-@dataclass(frozen=True)
-class Output:
-    """The output items of a response. `is_junk`: says nothing that could be right by luck."""
-
-    name: str
-    items: tuple[Item, ...]
-    is_junk: bool = True
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def shown(text: str) -> str:
-    return f"{text[:20]!a}({len(text)})"
-
-
-def said(text: str, *, is_junk: bool = True) -> Output:
-    return Output(shown(text), (message(text),), is_junk)
-
-
-def large() -> Iterator[Output]:
-    """Two megabytes at once, and what is nested ten thousand deep."""
-    for character in "a{\\\n ":
-        yield said(character * MEGABYTES)
-    blob = base64.b64encode(bytes(range(256)) * (MEGABYTES // 350)).decode()
-    yield said(f"data:image/png;base64,{blob}")
-    for opening, closing in (("[", "]"), ("{", "}"), ("(", ")"), ("\\boxed{", "}"), ('{"a":', "}"), ("- ", ""), ("<a>", "</a>")):
-        yield said(opening * DEEP + "1" + closing * DEEP)
-        yield said(opening * DEEP)
-    yield said("\\boxed{" + "\\frac{" * DEEP + "1" + "}{2}" * DEEP + "}")
-    yield said("".join(" " * depth + "- a:\n" for depth in range(1_000)))
-
-
-def repeated() -> Iterator[Output]:
-    """One character or word, a hundred thousand characters long."""
-    for word in (*CHARACTERS, *REPEATED):
-        yield said(word * (LONG // len(word)))
-
-
-def pieces() -> Iterator[Output]:
-    """Short texts, alone and where an answer would stand."""
-    for text in (*PIECES, *NUMBERS):
-        yield said(text)
-        yield said(f"\\boxed{{{text}}}\n<action>{text}</action>\n```\n{text}\n```\nAnswer: {text}")
-        yield said(f'[{{"a": {text}}}]')
-
-
-def calls(names: list[str]) -> Iterator[Output]:
-    """Calls of tools: those with `names`, and some that nobody offers."""
-    reserved = ("verify", "/verify", "../seed_session", "seed_session", "close_session", "mcp", "", "a" * 5_000, "\x00")
-    for name in reserved:
-        yield Output(f"call {shown(name)}", (call(name, {}),))
-    for name in names or ["a"]:
-        for arguments in ARGUMENTS:
-            yield Output(f"call {name} {shown(arguments)}", (call(name, arguments),))
-        yield Output(f"{name}, again and again", tuple(call(name, {}, f"c{number}") for number in range(300)))
-
+BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghi"))
+"""YAML whose aliases stand for millions of values."""
 
 ARGUMENTS = (
-    "",
-    "null",
-    "[]",
-    '"text"',
-    "17",
-    "{",
-    "{}",
-    "[" * DEEP,
+    *("", "null", "[]", '"text"', "17", "{", "{}", "\x00", "[" * DEEP),
     '{"a":' * DEEP + "1" + "}" * DEEP,
     '{"a":' * 150 + "1" + "}" * 150,
     '{"a": 1, "a": [2]}',
@@ -219,92 +95,164 @@ ARGUMENTS = (
     '{"a": "\\u0000"}',
     json.dumps({"a": "x" * LONG}),
     json.dumps({f"k{number}": number for number in range(20_000)}),
-    "\x00",
 )
+"""Of a call: a model writes them as text."""
+
+NAMES = (
+    "verify",
+    "/verify",
+    "../seed_session",
+    "seed_session",
+    "close_session",
+    "mcp",
+    "",
+    "a" * 5_000,
+    "\x00",
+    "%2e%2e",
+)
+"""Of tools that nobody offers."""
+
+
+def shown(text: str) -> str:
+    return f"{text[:20]!a}[{len(text)}]"
+
+
+def said(text: str) -> Output:
+    return Output(shown(text), (message(text),))
+
+
+def large() -> Iterator[Output]:
+    """Two megabytes at once, and what is nested ten thousand deep."""
+    yield from (said(character * MEGABYTES) for character in "a{\\\n ")
+    yield said("data:image/png;base64," + base64.b64encode(bytes(range(256)) * (MEGABYTES // 350)).decode())
+    pairs = (("[", "]"), ("{", "}"), ("(", ")"), ("\\boxed{", "}"), ('{"a":', "}"), ("- ", ""), ("<a>", "</a>"))
+    for opening, closing in pairs:
+        yield said(opening * DEEP + "1" + closing * DEEP)
+        yield said(opening * DEEP)
+    yield said("\\boxed{" + "\\frac{" * DEEP + "1" + "}{2}" * DEEP + "}")
+    yield said("".join(" " * depth + "- a:\n" for depth in range(1_000)))
+
+
+def repeated() -> Iterator[Output]:
+    """One character or word over and over: each must be looked for in linear time."""
+    yield from map(said, REPEATED)
+
+
+def pieces() -> Iterator[Output]:
+    """Short texts, alone and where an answer would stand."""
+    for text in (*PIECES, *NUMBERS, BOMB):
+        yield said(text)
+        yield said(f"\\boxed{{{text}}}\n<action>{text}</action>\n```\n{text}\n```\nAnswer: {text}")
+        yield said(f'[{{"a": {text}}}]')
+
+
+def calls(names: list[str]) -> Iterator[Output]:
+    """Calls of the tools with these names, and of some that nobody offers."""
+    for name in NAMES:
+        yield Output(f"call of {shown(name)}", (call(name, {}),))
+    for name in names or ["a"]:
+        for arguments in ARGUMENTS:
+            yield Output(f"call of {name} with {shown(arguments)}", (call(name, arguments),))
+        yield Output(f"{name}, again and again", tuple(call(name, {}, f"c{number}") for number in range(300)))
 
 
 def items() -> Iterator[Output]:
     """Other than messages and calls, and messages that say nothing."""
     refusal = {**message(), "content": [{"type": "refusal", "refusal": "No."}]}
     search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}}
-    yield Output("nothing", ())
-    yield Output("no parts", (message(),))
-    yield Output("empty text", (message(""),))
-    yield Output("reasoning alone", (reasoning("Answer: A \\boxed{A}"),))
+    silent: dict[str, tuple[Any, ...]] = {
+        "nothing": (),
+        "no parts": (message(),),
+        "empty text": (message(""),),
+        "reasoning alone": (reasoning("Answer: A \\boxed{A}"),),
+        "refusal": (refusal,),
+        "refusal and no text": (refusal, message("")),
+        "another kind of call": (search,),
+        "a tool's answer": (call_output("Answer: A"),),
+        "answers of nobody": (call_output({"reward": 1.0}, "x"), call_output([], "y")),
+        "many messages": tuple(message("") for _ in range(1_000)),
+    }
+    yield from (Output(name, output, says_nothing=True) for name, output in silent.items())
     yield Output("reasoning last", (message("I think."), reasoning("hm")))
-    yield Output("refusal", (refusal,))
-    yield Output("refusal and text", (refusal, message("")))
-    yield Output("another kind of call", (search,))
-    yield Output("unknown item", ({"type": "surprise", "content": [1], "arguments": 3},))
-    yield Output("a tool's answer", (call_output("Answer: A"),))
-    yield Output("answers of nobody", (call_output({"reward": 1.0}, "x"), call_output([], "y")))
     yield Output("user's words", ({"role": "user", "type": "message", "content": "Answer: A"},))
-    yield Output("many messages", tuple(message("") for _ in range(2_000)))
-    yield Output("half a surrogate pair", (message("\ud800 \\boxed{\udfff}"),))
-    yield Output("no item", (17,))  # type: ignore[arg-type]
+    yield Output("half a surrogate pair", (message("\ud800 \\boxed{\udfff}"),), is_response=False)
+    yield Output("unknown item", ({"type": "surprise", "content": [1], "arguments": 3},), is_response=False)
+    yield Output("no item", (cast(Item, 17),), is_response=False)
 
 
-def everything(names: list[str]) -> list[Output]:
-    return [*large(), *repeated(), *pieces(), *calls(names), *items()]
+def junk(tools: list[str]) -> list[Output]:
+    """All of it; `tools` are the names of those that the model may call."""
+    return [*items(), *large(), *calls(tools), *pieces(), *repeated()]
 
 
-def spoiled(right: list[Item], hostile: str) -> Iterator[Output]:
-    """The right answer with something hostile in the place of one of its values."""
-    name = shown(hostile)
-    for place, item in enumerate(right):
-        for number, (what, changed) in enumerate(_with(item, hostile)):
-            yield Output(f"{name} as {what} {number}", (*right[:place], changed, *right[place + 1 :]), False)
+def spoiled(right: list[Item]) -> Iterator[Output]:
+    """The right answer written strangely, and with something hostile in the place of each of its values."""
+    for name, twist in TWISTS.items():
+        yield Output(name, tuple(_twisted(item, twist) for item in right), is_junk=False)
+    for hostile in (*NUMBERS, *PIECES, *REPEATED, "[" * DEEP, '{"a":' * 150 + "1" + "}" * 150):
+        for place, item in enumerate(right):
+            for where, changed in _with(item, hostile):
+                output = (*right[:place], changed, *right[place + 1 :])
+                yield Output(f"{shown(hostile)} as {where} of {place}", output, is_junk=False)
 
 
 def _with(item: Item, hostile: str) -> Iterator[tuple[str, Item]]:
     if item.get("type") == "function_call":
         arguments = json.loads(item["arguments"] or "{}")
         for key in arguments:
-            yield key, {**item, "arguments": json.dumps({**arguments, key: hostile})}
+            yield f"the text {key}", {**item, "arguments": json.dumps({**arguments, key: hostile})}
             raw = json.dumps({**arguments, key: "PLACE"}).replace('"PLACE"', hostile)
-            yield f"{key}, raw", {**item, "arguments": raw}
-            yield f"{key} in a list", {**item, "arguments": json.dumps({**arguments, key: [hostile]})}
-        yield "key", {**item, "arguments": json.dumps({**arguments, hostile: hostile})}
+            yield f"the value {key}", {**item, "arguments": raw}
+            yield f"a list for {key}", {**item, "arguments": json.dumps({**arguments, key: [hostile]})}
+        yield "a key", {**item, "arguments": json.dumps({**arguments, hostile: hostile})}
         return
-    text = item["content"][0]["text"]
+    text = _text(item)
     words = re.findall(r"[^\W_]+(?:[.:][^\W_]+)*", text)
     for word in dict.fromkeys([*words[-1:], *sorted(words, key=len)[-1:], *words[:1], *words[len(words) // 2 :][:1]]):
-        yield "word", message(text.replace(word, hostile, 1))
         before, _, after = text.rpartition(word)
-        yield "last word", message(before + hostile + after)
-    yield "beginning", message(hostile + text)
-    yield "end", message(text + hostile)
-    yield "box", message(f"\\boxed{{{hostile}}}")
+        yield "the first word", message(text.replace(word, hostile, 1))
+        yield "the last word", message(before + hostile + after)
+    yield "the beginning", message(hostile + text)
+    yield "the end", message(text + hostile)
+    yield "the box", message(f"\\boxed{{{hostile}}}")
 
 
-def twisted(right: list[Item]) -> Iterator[Output]:
-    """The right answer written strangely."""
-    def each(change: Any) -> tuple[Item, ...]:
-        return tuple(
-            {**item, "arguments": change(item["arguments"])} if item.get("type") == "function_call" else message(change(item["content"][0]["text"]))
-            for item in right
-        )
-    for name, change in TWISTS.items():
-        yield Output(name, each(change), False)
+def _twisted(item: Item, twist: Callable[[str], str]) -> Item:
+    if item.get("type") == "function_call":
+        return {**item, "arguments": twist(item["arguments"])}
+    return message(twist(_text(item)))
 
 
-TWISTS = {
-    "look-alikes": lambda text: text.translate(str.maketrans("ABCEHKMOPTXaceopxy", "АВСЕНКМОРТХасеорху")),
-    "full width": lambda text: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
-    "bold letters": lambda text: "".join(chr(0x1D400 + ord(c) - 65) if "A" <= c <= "Z" else c for c in text),
-    "arabic digits": lambda text: text.translate(str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")),
-    "powers": lambda text: text.translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")),
+def _text(item: Item) -> str:
+    return str(item["content"][0]["text"])
+
+
+def _shifted(first: str, last: str, by: int) -> Callable[[str], str]:
+    return lambda text: "".join(chr(ord(each) + by) if first <= each <= last else each for each in text)
+
+
+_CYRILLIC = str.maketrans(
+    "ABCEHKMOPTXaceopxy",
+    "\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425\u0430\u0441\u0435\u043e\u0440\u0445\u0443",
+)
+
+TWISTS: dict[str, Callable[[str], str]] = {
+    "look-alikes": lambda text: text.translate(_CYRILLIC),
+    "full width": _shifted("!", "~", 0xFEE0),
+    "bold letters": _shifted("A", "Z", 0x1D400 - 65),
+    "arabic digits": _shifted("0", "9", 0x660 - 48),
+    "powers": _shifted("4", "9", 0x2074 - 52),
     "right to left": lambda text: f"\u202e{text}\u202c\u200f",
-    "joiners": lambda text: "\u200b".join(text),
-    "NULs": lambda text: "\0".join(text),
-    "accents": lambda text: "".join(c + "\u0301" * 200 for c in text),
-    "accent": lambda text: text[:5] + "\u0301" * 20_000 + text[5:],
+    "joiners": "\u200b".join,
+    "NULs": "\0".join,
+    "lines": "\n".join,
+    "accents": lambda text: "".join(each + "\u0301" * 200 for each in text),
+    "an accent": lambda text: text[:5] + "\u0301" * 20_000 + text[5:],
     "half": lambda text: text[: len(text) // 2],
-    "but for the end": lambda text: text[:-1],
+    "all but the end": lambda text: text[:-1],
     "backwards": lambda text: text[::-1],
-    "other case": lambda text: text.swapcase(),
+    "other case": str.swapcase,
     "over and over": lambda text: text * (LONG // max(len(text), 1)),
-    "on lines": lambda text: "\n".join(text),
     "spaces": lambda text: text.replace(" ", " " * 10_000),
     "no spaces": lambda text: "".join(text.split()),
     "doubled brackets": lambda text: text.replace("{", "{{").replace("[", "[["),

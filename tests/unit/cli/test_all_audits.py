@@ -82,9 +82,15 @@ def test_what_an_agent_can_run_is_auditable(tmp_path: Path, monkeypatch: pytest.
     for name, agent in (("whole", "{a: {responses_api_agents: {simple_agent: {entrypoint: app.py}}}}"), ("part", "{}")):
         (tmp_path / "resources_servers" / name / "configs").mkdir(parents=True)
         (tmp_path / "resources_servers" / name / "configs" / f"{name}.yaml").write_text(agent)
+        (tmp_path / "resources_servers" / name / "app.py").write_text("Server.run_webserver()\n")
     (tmp_path / "resources_servers" / "library").mkdir()
     monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(tmp_path))
     names = all_audits.auditable()
     assert "whole" in names and "mcqa" in names
     assert not {"part", "library", "sec_local_index"} & set(names)
     assert names == sorted(names)
+
+
+def test_a_folder_that_serves_nothing_is_left_out() -> None:
+    names = all_audits.auditable()
+    assert "mcqa" in names and "gymnasium" not in names and "sec_local_index" not in names

@@ -87,7 +87,7 @@ def test_rows_are_looked_at_before_servers_start(gym: Gym, events: list[str]) ->
 
 def test_an_agent_that_is_not_there_is_told_before_servers_start(gym: Gym, events: list[str]) -> None:
     ended = gym(*RUN, "--agent", "nobody")
-    assert ended.code == 2 and "--agent nobody: the config has no such agent" in ended.err and events == []
+    assert ended.code == 1 and "--agent nobody: the config has no such agent" in ended.err and events == []
 
 
 def test_a_run_without_servers_is_a_usage_error_with_an_example(gym: Gym, events: list[str]) -> None:

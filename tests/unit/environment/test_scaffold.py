@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nemo_gym.config.roots import PARENT_DIR
+from nemo_gym.config.roots import NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME, PARENT_DIR
 from nemo_gym.config.task_data import load_task_data_schema, validate_jsonl_rows
 from nemo_gym.environment.errors import ScaffoldConflictError, ScaffoldError
 from nemo_gym.environment.manifest import IntegrationProfile, load_manifest
@@ -17,6 +17,7 @@ from nemo_gym.environment.scaffold import scaffold_environment, scaffold_resourc
 from nemo_gym.environment.scaffold_files import ScaffoldResult
 from nemo_gym.environment.validation import validate_environment, validated
 from nemo_gym.environment.verifier_run import RunnerRequest, VerifierSpec, run_in
+from nemo_gym.environment_audit import audit
 from tests.unit.environment.conftest import Write
 
 PROFILES = [profile.value for profile in IntegrationProfile]
@@ -281,6 +282,13 @@ def test_a_scaffolds_rows_fit_its_schema(project: Path) -> None:
         assert schema is not None
         report = validate_jsonl_rows(name, schema, str(rows), rows.read_text().splitlines())
         assert report.rows == 5 and report.clean, report.summary()
+
+
+def test_a_scaffold_passes_its_audit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME, str(project))
+    scaffold_resources_server(Path("resources_servers/zq_sums"))
+    report = audit("zq_sums")
+    assert report.passed and "right answer" in {each.check for each in report.findings}, report
 
 
 def test_a_scaffolded_script_prepares_its_rows(project: Path) -> None:

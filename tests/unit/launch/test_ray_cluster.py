@@ -150,8 +150,9 @@ def test_a_run_that_names_none_gets_one_of_its_own(use: Any, head: str, tmp_path
 
 
 def test_the_cluster_we_are_in_is_used(use: Any) -> None:
-    ray, config = use(FakeRay(initialized=True)), OmegaConf.create({})
-    ray_cluster.connect(config)()
+    ray = use(FakeRay(initialized=True))
+    for address in (None, "gone:1"):
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": address}))()
     assert ray.calls == []
 
 

@@ -235,7 +235,8 @@ def test_an_endpoint_that_comes_up_is_waited_for(monkeypatch: pytest.MonkeyPatch
     reports = wait_for("http://u:s3cret@a", timeout=1000, pause=pauses.append)
     assert pauses == [endpoints.PROBE_EVERY_SECONDS] * 2
     told = "Waiting for the model (0 s of at most 1000 s): http://u:****@a (from policy.base_url): connection refused"
-    assert reports == [told] * 2
+    first = told.replace("1000 s)", "1000 s; +model_endpoint_readiness_timeout_seconds=N sets that)")
+    assert reports == [first, told]
 
 
 def test_a_silent_endpoint_is_named_with_its_key() -> None:

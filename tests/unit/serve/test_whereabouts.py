@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from nemo_gym.config.instances import BaseServerConfig
 from nemo_gym.config.placement import set_servers_move
 from nemo_gym.serve import whereabouts
-from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, REPEATED_HEADER
+from nemo_gym.serve.retries import ALLOWANCES, IDEMPOTENCY_HEADER, REPEATED_HEADER, Allowance, Fault
 from nemo_gym.serve.whereabouts import Whereabouts, read_addresses
 from nemo_gym.server_utils import ServerClient
 from tests.ports import free_port
@@ -125,11 +125,13 @@ async def asked(client: ServerClient, server: str = "tools", path: str = "/verif
 
 
 async def test_a_call_waits_for_a_server_that_is_nowhere(
-    run_at: Callable[[int], Run], places: Callable[[], Place]
+    run_at: Callable[[int], Run], places: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """For longer than for one that stays where it is."""
+    monkeypatch.setitem(ALLOWANCES, Fault.UNREACHABLE, Allowance(1, 0))
     run = run_at(free_port())
     call = asyncio.create_task(asked(run.client()))
-    await asyncio.sleep(0)
+    await asyncio.to_thread(time.sleep, 0.1)
     assert not call.done()
     new = places()
     run.tell(new.port)
