@@ -21,6 +21,8 @@ def ray_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     for name, value in RAY_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+    # Under `uv run` Ray would pack the checkout and run actors in the copy.
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -31,7 +32,14 @@ def records(place: Workplace) -> dict[str, Any]:
 
 def actors_below(cluster: LocalCluster) -> list[psutil.Process]:
     found = [process for address in cluster.addresses for process in cluster.processes_of(address)]
-    return [process for process in found if "Seat" in " ".join(process.cmdline())]
+    return [process for process in found if "Seat" in " ".join(_command(process))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Empty for one that has just ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 def folders(cluster: LocalCluster) -> list[str]:
