@@ -1,10 +1,14 @@
 """What all tests start from."""
 
+import os
 import signal
 from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import settings
+
+# Read when Ray is imported: under `uv run` it would pack the checkout and run actors in the copy.
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("untimed", deadline=None)
