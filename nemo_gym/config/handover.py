@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from nemo_gym.config.errors import ConfigError
+from nemo_gym.config.replacing import write_private
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -50,13 +51,7 @@ COLLECTORS_FOLDER_NAME = "collectors"
 
 def write_config(path: Path, config: Mapping[str, Any] | DictConfig) -> None:
     """Write a config for other processes of this user, whole or not at all, mode 0600; `${...}` stay unresolved."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(_as_text(_as_container(config)))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_private(path, _as_text(_as_container(config)))
 
 
 def read_config() -> dict[str, Any] | None:

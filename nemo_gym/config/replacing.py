@@ -32,6 +32,12 @@ def replacing(path: Path, *, mode: int | None = None, durable: bool = True) -> I
         raise
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user's processes can read, whole or not at all. Raises OSError."""
+    with replacing(path, mode=0o600, durable=False) as file:
+        file.write(text)
+
+
 def _mode_for(path: Path) -> int:
     try:
         return path.stat().st_mode & 0o777

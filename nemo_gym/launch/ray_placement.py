@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from nemo_gym.config.handover import ADDRESSES_FILE_NAME, read_token, write_config
 from nemo_gym.config.notices import warn
 from nemo_gym.config.placement import put_addresses, set_servers_move
+from nemo_gym.config.replacing import write_private
 from nemo_gym.launch.endpoints import ModelEndpoint
 from nemo_gym.launch.errors import LaunchError
 from nemo_gym.launch.placement import listed
@@ -17,7 +18,6 @@ from nemo_gym.launch.plan import ServerPlan
 from nemo_gym.launch.ray_nodes import Nodes
 from nemo_gym.launch.ray_seats import RaySeats, addresses_text
 from nemo_gym.launch.run_directory import RunDirectory
-from nemo_gym.launch.run_files import write_private_text
 from nemo_gym.launch.settings import LaunchSettings
 from nemo_gym.launch.supervisor import Supervisor
 from nemo_gym.launch.venvs import Venv
@@ -49,10 +49,7 @@ def take_seats(
         put_addresses(config, addresses)
         set_servers_move(config)
         write_config(directory.config_file, config)
-        file = directory.path / ADDRESSES_FILE_NAME
-        temporary = file.with_name(f".{file.name}.new")
-        write_private_text(temporary, addresses_text(addresses))
-        temporary.replace(file)
+        write_private(directory.path / ADDRESSES_FILE_NAME, addresses_text(addresses))
         moved(addresses)
 
     seats = RaySeats(

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_gym.config.handover import ADDRESSES_FILE_NAME, GENERATION_ENV, TOKEN_FILE_NAME
+from nemo_gym.config.replacing import write_private
 from nemo_gym.launch.environment import Handover
 from nemo_gym.launch.fork_server import new_spawner
 from nemo_gym.launch.leftovers import kill_leftovers
 from nemo_gym.launch.plan import ServerPlan
 from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.run_directory import RunDirectory
-from nemo_gym.launch.run_files import write_private_text
 from nemo_gym.launch.sockets import Endpoint, PortRange, listen_all
 from nemo_gym.launch.spawner import Spawner
 from nemo_gym.launch.starting import start_server
@@ -93,7 +93,7 @@ class Seat:
         os.environ.update(order.variables)
         self._socket = listen_all([order.endpoint], order.ports)[order.endpoint.name]
         self._directory = RunDirectory.create(order.folder)
-        write_private_text(self._directory.path / TOKEN_FILE_NAME, order.token)
+        write_private(self._directory.path / TOKEN_FILE_NAME, order.token)
         self._log = self._directory.log_file(order.plan.name)
         self._spawner: Spawner = new_spawner()
         self._spawner.own(self._directory.path)
@@ -104,7 +104,7 @@ class Seat:
         """Start the server, again too, with a config as text; its pid. Raises LaunchError."""
         order, path = self._order, self._directory.path
         self.tell(addresses)
-        write_private_text(self._directory.config_file, config)
+        write_private(self._directory.config_file, config)
         if self._process is not None:
             kill_leftovers(path, [order.plan.name], ())
         variables = {GENERATION_ENV: str(generation)} if generation else {}
@@ -144,10 +144,7 @@ class Seat:
             if addresses.number <= self._addresses:
                 return
             self._addresses = addresses.number
-            file = self._directory.path / ADDRESSES_FILE_NAME
-            temporary = file.with_name(f".{file.name}.new")
-            write_private_text(temporary, addresses.text)
-            temporary.replace(file)
+            write_private(self._directory.path / ADDRESSES_FILE_NAME, addresses.text)
 
     def send_signal(self, number: int) -> None:
         """Signal the server."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.handover import INSTANCE_ENV, RUN_DIR_ENV, create_private_directory, run_directory, write_token
+from nemo_gym.config.replacing import write_private
 from nemo_gym.launch.ages import shown_seconds
 from nemo_gym.launch.command_line import shown_command
 from nemo_gym.launch.errors import LaunchError, RunNotFoundError
@@ -24,7 +25,6 @@ from nemo_gym.launch.run_files import (
     RUN_FILE_NAME,
     foreign_entries,
     remove_run_files,
-    write_private_text,
 )
 
 
@@ -125,9 +125,7 @@ class RunDirectory:
             {name: str(path) for name, path in logs.items()},
             working_directory(),
         )
-        temporary = self.path / f".{RUN_FILE_NAME}.{os.getpid()}"
-        write_private_text(temporary, json.dumps({**info.__dict__, "directory": str(self.path)}))
-        temporary.replace(self.path / RUN_FILE_NAME)
+        write_private(self.path / RUN_FILE_NAME, json.dumps({**info.__dict__, "directory": str(self.path)}))
         return info
 
     def remove(self) -> None:

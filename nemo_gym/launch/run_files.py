@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 
@@ -30,12 +29,6 @@ _FILES = (
     ADDRESSES_FILE_NAME,
 )
 FOLDERS = (LOGS_FOLDER_NAME, TABLES_FOLDER_NAME, COLLECTORS_FOLDER_NAME)
-
-
-def write_private_text(path: Path, text: str) -> None:
-    """Write a file that only its owner can read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def foreign_entries(directory: Path) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nemo_gym.config.replacing import write_private
 from nemo_gym.config.roots import ROOT_DIR
 from nemo_gym.orchestration.errors import JobRecordError
 from nemo_gym.package_info import __version__
@@ -113,17 +114,10 @@ def write_index(record: SubmissionRecord) -> str | None:
     try:
         folder = index_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        _write_private(folder / f"{record.gym_job_id}.json", record.text())
+        write_private(folder / f"{record.gym_job_id}.json", record.text())
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
     return None
-
-
-def _write_private(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.chmod(0o600)
-    part.replace(path)
 
 
 def read_record(path: Path) -> SubmissionRecord:

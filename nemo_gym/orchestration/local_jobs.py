@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nemo_gym.config.replacing import replacing
 from nemo_gym.orchestration.plan import JobPlan
 from nemo_gym.orchestration.values import duration_seconds
 
@@ -62,9 +63,8 @@ class State:
         return self.name in _ENDED
 
     def write(self, folder: Path) -> None:
-        part = folder / f".{STATE_FILE}.{os.getpid()}"
-        part.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-        part.replace(folder / STATE_FILE)
+        with replacing(folder / STATE_FILE, durable=False) as file:
+            file.write(json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> "State":

@@ -304,19 +304,12 @@ def last_state(path: Path) -> str | None:
     return None
 
 
-def unfinished_attempts(path: Path) -> dict[RolloutKey, int]:
-    """Rollouts whose last dispatches have no outcome on file, with how many there were."""
-    history = History()
-    for entry in read_journal(path):
-        history.add(entry)
-    return history.unfinished
-
-
 class History:
     """What a journal says about the rollouts of a set, entry by entry."""
 
     def __init__(self) -> None:
         self.unfinished: dict[RolloutKey, int] = {}
+        """Dispatches since the last outcome on file."""
         self.retries: dict[RolloutKey, int] = {}
         """Retries in place of rollouts whose outcome isn't noted."""
         self.measured = RolloutKeys()

@@ -17,7 +17,7 @@ from nemo_gym.config.keys import (
     TASK_SOURCE_KEY_NAME,
 )
 from nemo_gym.rollouts.errors import ReplyError
-from nemo_gym.rollouts.failures import ENVIRONMENT_SERVER_FAILURE_CLASS, failure_class_of
+from nemo_gym.rollouts.failures import ENVIRONMENT_SERVER_FAILURE_CLASS
 from nemo_gym.rollouts.keys import (
     NG_ELAPSED_KEY,
     NG_ENVIRONMENT_SERVER_KEY,
@@ -155,7 +155,3 @@ def observed_elapsed(record: Mapping[str, Any]) -> float | None:
 def reward_of(result: Mapping[str, Any]) -> float | None:
     reward = result.get("reward")
     return float(reward) if isinstance(reward, int | float) and not isinstance(reward, bool) else None
-
-
-def is_measured(result: Mapping[str, Any]) -> bool:
-    return failure_class_of(result) is None

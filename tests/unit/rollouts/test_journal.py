@@ -11,7 +11,7 @@ import pytest
 
 from nemo_gym.rollouts import journal
 from nemo_gym.rollouts.errors import OutputError
-from nemo_gym.rollouts.journal import AppendFile, Books, Completion, read_journal, unfinished_attempts
+from nemo_gym.rollouts.journal import AppendFile, Books, Completion, History, read_journal
 from tests.unit.rollouts.fakes import FakeReply, Row, collect, collection_config, read_jsonl, right, task
 
 
@@ -161,8 +161,15 @@ def test_unfinished_attempts_are_those_after_the_last_outcome(tmp_path: Path) ->
         '{"kind":"done","task":3,"repeat":0}\n'
         '{"kind":"attempt","ta'
     )
-    assert unfinished_attempts(path) == {(0, 0): 1, (1, 0): 2}
-    assert unfinished_attempts(tmp_path / "none") == {}
+    assert _history(path).unfinished == {(0, 0): 1, (1, 0): 2}
+    assert _history(tmp_path / "none").unfinished == {}
+
+
+def _history(path: Path) -> History:
+    history = History()
+    for entry in read_journal(path):
+        history.add(entry)
+    return history
 
 
 @pytest.mark.parametrize(("harm", "what"), [("unlink", "deleted"), ("replace", "replaced"), ("truncate", "cut short")])
