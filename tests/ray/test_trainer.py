@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,9 @@ def ray(cluster: LocalCluster) -> Iterator[ModuleType]:
     """Ray, with this process in the cluster as a trainer's driver is."""
     import ray
 
+    handler = signal.getsignal(signal.SIGTERM)
     ray.init(address=cluster.address, log_to_driver=False)
+    signal.signal(signal.SIGTERM, handler)  # Ray's own would outlive it, and with it no launch here hears a stop
     yield ray
     ray.shutdown()
 
