@@ -25,7 +25,7 @@ from nemo_gym.base_resources_server import (
 )
 from nemo_gym.judge import JudgeError
 from nemo_gym.onefile.environment import Environment
-from nemo_gym.onefile.episode import Episode, ToolFailure, as_text
+from nemo_gym.onefile.episode import MOST_LOGGED, Episode, ToolFailure, as_text
 from nemo_gym.onefile.errors import EnvironmentFileError, EnvironmentRunError
 from nemo_gym.onefile.example_rows import ENVIRONMENT_FILE, stale_rows
 from nemo_gym.onefile.loading import load_environment
@@ -34,7 +34,7 @@ from nemo_gym.onefile.tools import Tool
 from nemo_gym.schema.failure_kinds import VERIFIER_ERROR
 from nemo_gym.serve.deadline import DeadlineExceededError
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause
-from nemo_gym.serve.redaction import redact
+from nemo_gym.serve.redaction import shown
 from nemo_gym.server_utils import SESSION_ID_KEY
 
 __all__ = ["Environment", "EnvironmentResourcesServer", "EnvironmentResourcesServerConfig"]
@@ -152,7 +152,7 @@ class EnvironmentResourcesServer(SimpleResourcesServer):
                 raise
             own = isinstance(error, EnvironmentFileError)
             told = error if own else EnvironmentRunError.of(error, function, self._environment.file)
-            text = redact(str(told))
+            text = shown(str(told), MOST_LOGGED)
             LOG.error("%s", text)
             cause = Cause(
                 self.get_session_middleware_key(), type(error).__name__, text[:_MOST_TOLD], kind=VERIFIER_ERROR

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
+from nemo_gym.serve.fixed_routes import add_innermost
 from nemo_gym.serve.lost_sessions import own_generation
 from nemo_gym.serve.mcp_binding import BindResult, DirectBinding, DirectDispatchError, bind_route, call_direct
 from nemo_gym.serve.mcp_names import MCP_URL_PATH, NEMO_GYM_MCP_SESSION_TOKEN_HEADER
@@ -61,7 +62,7 @@ def install_auto_exposure(server: Any, app: FastAPI) -> dict[str, MCPTool]:
         allowed_tools=server.mcp_allowed_tools_for_session,
         own_name=server.normalize_tool_name,
     )
-    app.user_middleware.append(own_routes)  # the innermost: it needs the session
+    add_innermost(app, own_routes)  # it needs the session
     mount(app, ToolServer(server.config.name, tools, tokens))
     return tools
 

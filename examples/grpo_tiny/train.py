@@ -87,6 +87,7 @@ def train(seed: int, *, steps: int, questions: int, group: int, warm_up: int, he
     Raises ValueError when they differ: then what is trained is not what was sampled.
     """
     policy = Policy(seed)
+    print(f"seed {seed}: {warm_up} steps make the base model, in a minute or so …", flush=True)
     policy.learn_format(warm_up)
     rng = np.random.default_rng([seed, 1])
     choices = sums.pairs()

@@ -42,12 +42,13 @@ JUDGE = "audit_judge"
 
 @dataclass
 class Stage:
-    """`served` counts the requests of each path that a resources server got."""
+    """`served` counts the requests of each path that a resources server got; `apps` are the environment's, by name."""
 
     config: DictConfig
     policy: ModelApp
     judge: ModelApp
     served: dict[str, int] = field(default_factory=dict)
+    apps: dict[str, Any] = field(default_factory=dict)
     _servers: dict[str, local.LocalServer] = field(default_factory=dict)
 
     @contextlib.asynccontextmanager
@@ -60,7 +61,7 @@ class Stage:
                     self._register(name, self.judge)
             for instance in server_instances(self.config):
                 if instance.server_type != RESPONSES_API_MODELS and instance.implementation != LEGACY_AGENT:
-                    app = _app_of(instance, self.config)
+                    app = self.apps[instance.name] = _app_of(instance, self.config)
                     state = await stack.enter_async_context(_lifespan(app))
                     counted = self._counted(app) if instance.server_type == RESOURCES_SERVERS else app
                     self._register(instance.name, counted, state)

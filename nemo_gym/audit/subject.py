@@ -64,6 +64,12 @@ def subjects(name: str) -> list[Subject]:
         environment = root / ENVIRONMENTS / name
         if (environment / "config.yaml").is_file():
             return [Subject(environment / "config.yaml", _component_of(environment))]
+    parts = [root / RESOURCES_SERVERS / folder_name for root in component_search_roots() if not flavor]
+    if part := next((folder for folder in parts if any(config_files(folder / "configs"))), None):
+        raise AuditError(
+            f"No config of {part} has an agent that could run its rows, so it can't be audited by itself; its verifier "
+            f"is tested by `gym env test --resources-server {folder_name}`."
+        )
     known = {
         child.name
         for root in component_search_roots()

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nemo_gym.audit.report import Report
 
 _PROGRAM = "nemo_gym.environment_audit"
-_SAY_EVERY_S = 5.0
+_SAY_EVERY_S = 10.0
 
 
 def audit(name: str | None, overrides: Sequence[str], *, as_json: bool) -> None:
@@ -76,13 +76,17 @@ class _Held(Exception):
 
 
 class _Progress:
-    """How far an audit is: it says so now and then, and makes a report of what there is when it can't go on."""
+    """How far an audit is: it says so now and then, and makes a report of what there is when it can't go on.
 
-    def __init__(self, name: str) -> None:
+    In a terminal every check is told as it begins; anywhere else, and of a long check, something every ten seconds.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self.check = self.config = self.late = ""
         self._findings: list[dict[str, Any]] = []
-        self._said = time.monotonic()
+        self._clock = clock
+        self._said = self._began = clock()
 
     def heard(self, said: dict[str, Any]) -> None:
         """Raises _Held when it is told that nothing goes on."""
@@ -91,12 +95,22 @@ class _Progress:
         if "late" in said:
             self.late = said["late"]
             raise _Held
-        if "check" in said:
+        if "check" in said and (said["check"], said["config"]) != (self.check, self.config):
             self.check, self.config = said["check"], said["config"]
-        if time.monotonic() - self._said > _SAY_EVERY_S:
-            self._said = time.monotonic()
-            done = len(self._findings)
-            _on_stderr(f"{self.name}: {self.config}, {self.check} ({done} check{'' if done == 1 else 's'} done) …")
+            self._began = self._clock()
+            if sys.stderr.isatty():
+                self._say("")
+
+    def meanwhile(self) -> None:
+        """Say what is being checked, and for how long, if nothing was said for a while."""
+        now = self._clock()
+        if self.check and now - self._said >= _SAY_EVERY_S:
+            self._say(f", {now - self._began:.0f} s")
+
+    def _say(self, seconds: str) -> None:
+        self._said = self._clock()
+        done = len(self._findings)
+        _on_stderr(f"{self.name}: {self.config}, {self.check}{seconds} ({done} check{'' if done == 1 else 's'} done) …")
 
     def unfinished(self, ended: Ended | None) -> "Report":
         from nemo_gym.audit.report import Finding, Report
@@ -122,7 +136,8 @@ def _watched(command: list[str], progress: _Progress) -> Ended | None:
 
     patience = ROLLOUT_SECONDS + 5 * GRACE_SECONDS
     try:
-        return watched(command, progress.heard, patience_s=patience, env={**os.environ, **_paths()})
+        environment = {**os.environ, **_paths()}
+        return watched(command, progress.heard, patience_s=patience, env=environment, meanwhile=progress.meanwhile)
     except _Held:
         return None
 

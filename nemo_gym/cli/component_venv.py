@@ -17,8 +17,8 @@ from nemo_gym.launch.uv import find_uv
 from nemo_gym.launch.venvs import VenvSettings, ensure_venv, venv_path
 
 JUNIT_DIR_ENV = "GYM_CI_JUNIT_DIR"
-PYTEST = ("-m", "pytest", "-o", "asyncio_mode=auto")
-"""Components count on auto mode, also where no project around them says so."""
+PYTEST = ("-m", "pytest", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
+"""Components count on auto mode, also where no project around them says so; unset, the scope is warned of."""
 
 
 def component_directory(entrypoint: str) -> Path:
@@ -41,10 +41,17 @@ def run_tests(entrypoint: str, config: Mapping[str, Any]) -> int:
         filter(None, [str(directory), str(directory.parents[1]), os.environ.get("PYTHONPATH")])
     )
     code = subprocess.call(command, cwd=directory, env={**os.environ, "PYTHONPATH": python_path})
-    if code:
+    if code and not _has_tests(directory):
+        print(f"{directory} has no tests. The container is made without: there, run them in a checkout.")
+    elif code:
         by_hand = " ".join([str(venv.python), *PYTEST])
         print(f"To run these tests by hand: cd {directory} && PYTHONPATH={python_path} {by_hand}")
     return code
+
+
+def _has_tests(directory: Path) -> bool:
+    found = [path for name in ("test_*.py", "*_test.py") for path in directory.rglob(name)]
+    return any(".venv" not in path.relative_to(directory).parts for path in found)
 
 
 def _junit_options(entrypoint: str) -> list[str]:

@@ -84,9 +84,12 @@ def logs(name: str | None, benchmark: str | None, step: str | None, *, follow: b
         wanted = step or ("driver" if "driver" in files or not files else "job")
         if wanted not in files:
             raise UsageError(_no_log(one.benchmark, wanted, list(files)))
+        if step is None and wanted != "driver":
+            print(f"The driver of {one.benchmark} hasn't begun; this is the log of its job.", file=sys.stderr)
         path = shlex.quote(f"{one.job_dir}/logs/{files[wanted]}")
         sys.stdout.flush()
-        code = connection.show(f"exec tail -n +1 {'-F ' if follow else ''}{path}\n")
+        empty = f"[ -s {path} ] || echo {shlex.quote(f'Nothing is in {files[wanted]} yet.')} >&2"
+        code = connection.show(f"{empty}\nexec tail -n +1 {'-F ' if follow else ''}{path}\n")
     if code and not follow:
         raise SystemExit(code)
 

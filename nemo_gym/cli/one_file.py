@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +118,7 @@ def test(path: str) -> None:
 NO_TASKS = "{place}: there are no tasks: give `Environment(tasks=[…])` some, or name rows by --input when it is run."
 CHECK_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
+_SAY_EVERY_SECONDS = 10.0
 _NO_TESTS = 5
 _PYTEST = """\
 import sys, pytest
@@ -138,12 +140,20 @@ def _checked(file: Path) -> str:
         if "found" in said:
             found.append(said["found"])
 
+    started = said = time.monotonic()
+
+    def meanwhile() -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said >= _SAY_EVERY_SECONDS:
+            said = now
+            print(f"{file.name}, {doing}: {now - started:.0f} s …", file=sys.stderr)
+
     def stuck(at: str) -> GymError:
         where = f": it is at {at}" if at else ""
         return GymError(f"{file.name}, {doing}: no verdict within {CHECK_SECONDS:g} s{where}. End loops and waits.")
 
     command = [sys.executable, "-P", "-m", "nemo_gym.onefile.checking", str(file), str(CHECK_SECONDS)]
-    ended = watched(command, heard, patience_s=CHECK_SECONDS + _GRACE_SECONDS)
+    ended = watched(command, heard, patience_s=CHECK_SECONDS + _GRACE_SECONDS, meanwhile=meanwhile)
     if found:
         return found[-1]
     if ended.is_stuck:

@@ -27,12 +27,22 @@ class Ended:
         return f"was ended by the signal {-self.code}" if self.code < 0 else f"ended with {self.code}"
 
 
+def _nothing() -> None:
+    return
+
+
 def watched(
-    command: Sequence[str], heard: Callable[[Said], None], *, patience_s: float, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    heard: Callable[[Said], None],
+    *,
+    patience_s: float,
+    env: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], None] = _nothing,
 ) -> Ended:
     """Run a program, hear what it tells, and kill it `patience_s` after it was last heard, once it has begun to tell.
 
-    It prints to standard error only. An interrupt kills it too, and so does what `heard` raises.
+    It prints to standard error only. An interrupt kills it too, and so does what `heard` raises. `meanwhile` is called
+    a few times a second, whether anything is heard or not.
     """
     reading, writing = os.pipe()
     environment = {**(os.environ if env is None else env), DESCRIPTOR_ENV: str(writing)}
@@ -44,7 +54,7 @@ def watched(
     finally:
         os.close(writing)
     try:
-        return _heard_out(program, reading, heard, patience_s)
+        return _heard_out(program, reading, heard, patience_s, meanwhile)
     finally:
         program.kill()
         program.wait()
@@ -52,7 +62,11 @@ def watched(
 
 
 def _heard_out(
-    program: "subprocess.Popen[bytes]", reading: int, heard: Callable[[Said], None], patience: float
+    program: "subprocess.Popen[bytes]",
+    reading: int,
+    heard: Callable[[Said], None],
+    patience: float,
+    meanwhile: Callable[[], None],
 ) -> Ended:
     rest, last = b"", float("inf")
     with selectors.DefaultSelector() as selector:
@@ -67,6 +81,7 @@ def _heard_out(
                 for line in lines:
                     last = time.monotonic()
                     heard(json.loads(line))
+            meanwhile()
             if code is not None:
                 return Ended(code, is_stuck=False)
             if time.monotonic() - last > patience:

@@ -14,14 +14,19 @@ from typing import Any
 
 from nemo_gym.config.handover import COLLECTORS_FOLDER_NAME, TABLES_FOLDER_NAME
 from nemo_gym.config.hints import did_you_mean
+from nemo_gym.config.keys import SERVER_STUCK_TIMEOUT_S_KEY_NAME
 from nemo_gym.config.notices import warn
 from nemo_gym.launch.fleet import Fleet
+from nemo_gym.launch.held import HeldLimits, HeldWatch
 from nemo_gym.launch.linux import parent_of
 from nemo_gym.launch.restarts import Reviver
+from nemo_gym.launch.rollout_stages import shown_key
 from nemo_gym.launch.run_files import CONTROL_SOCKET_NAME
 from nemo_gym.launch.silence import SilenceWatch
 from nemo_gym.launch.tables import ask_all
+from nemo_gym.serve.charges import Charge, write_charge
 from nemo_gym.serve.control_socket import RefusedError, listen, serve_one, unknown_operation
+from nemo_gym.serve.pulse import Held
 
 RESERVED = ("cancel", "pause", "resume", "tune")
 """Operations that are to come; asked for today, they are refused as not available rather than as unknown."""
@@ -32,7 +37,17 @@ _TABLE_SECONDS = 0.25
 class Control:
     """Answers in a thread of its own; operations are the methods named in `operations`, arguments their keywords."""
 
-    def __init__(self, run_directory: Path, fleet: Fleet, reviver: Reviver) -> None:
+    def __init__(
+        self,
+        run_directory: Path,
+        fleet: Fleet,
+        reviver: Reviver,
+        limits: HeldLimits | None = None,
+        waits: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
+        self._waits = waits
+        self._limits = limits or HeldLimits()
+        self._held = HeldWatch(run_directory, self._limits, self._end_held)
         self._directory = run_directory
         self._fleet = fleet
         self._reviver = reviver
@@ -54,10 +69,12 @@ class Control:
             self._thread = threading.Thread(target=self._run, args=(self._bound,), name="gym-control", daemon=True)
             self._thread.start()
         self._silence.start()
+        self._held.start()
 
     def stop(self) -> None:
         """Safe to call again."""
         self._silence.stop()
+        self._held.stop()
         bound, self._bound = self._bound, None
         if bound is not None and self._thread is not None:
             with contextlib.suppress(OSError):
@@ -85,7 +102,8 @@ class Control:
         return {"pid": os.getpid(), "operations": list(self.operations), "reserved": list(RESERVED)}
 
     def _servers(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {"as_of": time.time(), "processes": [self._process(name) for name in self._fleet.names()]}
+        processes = [self._process(name) for name in self._fleet.names()]
+        return {"as_of": time.time(), "processes": processes, "waits": self._waits()}
 
     def _process(self, name: str) -> dict[str, Any]:
         process = self._fleet.supervisor.processes.get(name)
@@ -146,6 +164,31 @@ class Control:
         process = None if name is None else self._fleet.supervisor.processes[name]
         if process is not None and process.returncode is None and self._reviver.is_watching:
             self._reviver.restart_hung(process, why)
+
+    def _end_held(self, pid: int, seconds: float, held: Held | None) -> None:
+        """Have a process that one piece of work holds up started again, and the rollout it works for fail."""
+        name = self._name_of(pid)
+        process = None if name is None else self._fleet.supervisor.processes[name]
+        if process is None or process.returncode is not None or not self._reviver.is_watching:
+            return
+        charge = self._charge(held, seconds)
+        with contextlib.suppress(OSError):
+            if charge is not None:
+                write_charge(self._directory, charge)
+        rollout = f" for rollout {shown_key(held.rollout)}" if held is not None and held.rollout else ""
+        why = f"had its event loop held for {seconds:.0f} s{rollout} {'' if held is None else held.shown}".rstrip()
+        advice = (
+            "An `async def` must not work for so long by itself: a plain `def` runs in a thread; "
+            f"+{SERVER_STUCK_TIMEOUT_S_KEY_NAME}=N allows N seconds."
+        )
+        self._reviver.restart_held(process, why, advice, is_charged=charge is not None)
+
+    def _charge(self, held: Held | None, seconds: float) -> Charge | None:
+        if held is None or not held.rollout:
+            return None
+        at = f" at {held.at}" if held.at else ""
+        message = f"{held.path} held the event loop of its process{at} for {seconds:.0f} s, and was ended with it"
+        return Charge(held.rollout, held.server, self._limits.server_types.get(held.server, ""), held.path, message)
 
     def _pids(self) -> list[int]:
         processes = list(self._fleet.supervisor.processes.values())

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -101,6 +101,17 @@ class EndpointWait:
     report: Callable[[str], None]
     pause: Callable[[float], None]
     redact: Callable[[str], str] = str
+    _why: Mapping[ModelEndpoint, str] = field(default_factory=dict)
+    _since: float = 0.0
+    _timeout: float = 0.0
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """Whom it waits for just now, from any thread: `endpoint`, `why`, and for how many seconds of how many."""
+        waited = {"seconds": round(time.monotonic() - self._since, 1), "limit": self._timeout}
+        return [
+            {"endpoint": self.redact(endpoint.describe()), "why": self.redact(why), **waited}
+            for endpoint, why in dict(self._why).items()
+        ]
 
     def wait(self, endpoints: Iterable[ModelEndpoint], timeout: float) -> None:
         """Return when every endpoint answered.
@@ -109,7 +120,8 @@ class EndpointWait:
         """
         waiting = list(endpoints)
         self._refuse_other_addresses(waiting)
-        started = time.monotonic()
+        started = self._since = time.monotonic()
+        self._timeout = timeout
         deadline, report_at = started + timeout, started + REPORT_EVERY_SECONDS
         advice = f"; +{MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME}=N sets that"  # told once
         pool = ThreadPoolExecutor(_PROBES_AT_ONCE, thread_name_prefix="gym-endpoint")
@@ -119,7 +131,7 @@ class EndpointWait:
                 found = dict(zip(waiting, pool.map(partial(probe, seconds=limit), waiting), strict=True))
                 self._name_unknown_hosts(found)
                 waiting = [endpoint for endpoint in waiting if found[endpoint].state == "down"]
-                why = {endpoint: found[endpoint].why for endpoint in waiting}
+                why = self._why = {endpoint: found[endpoint].why for endpoint in waiting}
                 now = time.monotonic()
                 if waiting and now >= deadline:
                     raise self._silent(why, timeout)
@@ -131,6 +143,7 @@ class EndpointWait:
                 if waiting:
                     self.pause(min(PROBE_EVERY_SECONDS, max(0.0, deadline - now)))
         finally:
+            self._why = {}
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _refuse_other_addresses(self, endpoints: list[ModelEndpoint]) -> None:

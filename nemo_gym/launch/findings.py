@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nemo_gym.config.keys import MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME
 from nemo_gym.launch.ages import shown_seconds
 from nemo_gym.launch.process_stats import STOPPED, WAITS_FOR_DISK
 from nemo_gym.launch.view import ProcessView, RolloutView, RunView
@@ -14,7 +15,7 @@ def findings(view: RunView, *, is_launcher_silent: bool) -> list[str]:
     found = [*_of_launcher(view, is_launcher_silent)]
     for process in view.processes:
         found += _of_process(process)
-    return [*found, *_of_backends(view), *_of_collectors(view), *_of_rollouts(view)]
+    return [*found, *_of_waits(view), *_of_backends(view), *_of_collectors(view), *_of_rollouts(view)]
 
 
 def _of_launcher(view: RunView, is_silent: bool) -> Iterator[str]:
@@ -46,7 +47,18 @@ def _why_silent(process: ProcessView) -> str:
         return f"it is stopped, as by SIGSTOP; `kill -CONT {process.pid}` lets it go on, {remedy}"
     if process.letter == WAITS_FOR_DISK:
         return f"it waits for a disk or another device; {remedy}"
-    return f"something blocks its event loop; {remedy}"
+    what = f"its event loop is held {process.held}" if process.held else "something blocks its event loop"
+    return f"{what}; {remedy}"
+
+
+def _of_waits(view: RunView) -> Iterator[str]:
+    for wait in view.waits:
+        why = f": {wait.why}" if wait.why else ""
+        yield (
+            f"The run waits for {wait.endpoint} to answer{why}. It has waited {shown_seconds(wait.seconds)} of at most "
+            f"{shown_seconds(wait.limit)}; +{MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME}=N changes that, 0 "
+            "doesn't wait."
+        )
 
 
 def _of_backends(view: RunView) -> Iterator[str]:
@@ -78,7 +90,7 @@ def _of_collectors(view: RunView) -> Iterator[str]:
 def _of_rollouts(view: RunView) -> Iterator[str]:
     if view.rollouts:
         yield f"Oldest: {_what(view.rollouts[0])}."
-    elif not any(view.stages.values()):
+    elif not any(view.stages.values()) and not view.waits:
         yield "No rollout is in flight."
 
 

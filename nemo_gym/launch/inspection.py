@@ -18,8 +18,9 @@ from nemo_gym.launch.rollout_stages import Rollouts, stage_of
 from nemo_gym.launch.run_directory import RunInfo
 from nemo_gym.launch.run_files import CONTROL_SOCKET_NAME
 from nemo_gym.launch.tables import Told, ask_all
-from nemo_gym.launch.view import BackendView, CollectorView, ProcessView, RunView, ServerView
+from nemo_gym.launch.view import BackendView, CollectorView, ProcessView, RunView, ServerView, WaitView
 from nemo_gym.serve.control_socket import NoAnswerError, RefusedError, ask
+from nemo_gym.serve.pulse import read_held
 
 ASKED_SECONDS = 0.3
 SHOWN_ROLLOUTS = 20
@@ -41,6 +42,7 @@ class _Inspection:
     info: RunInfo
     now: float = field(default_factory=time.time)
     processes: list[dict[str, Any]] = field(default_factory=list)
+    waits: list[dict[str, Any]] = field(default_factory=list)
     tables: Told = field(default_factory=dict)
     stats: Mapping[int, ProcessStats] = field(default_factory=dict)
 
@@ -69,6 +71,7 @@ class _Inspection:
             processes=processes,
             collectors=collectors,
             backends=self._backends(processes),
+            waits=[WaitView(**told) for told in self.waits],
             stages={stage: count for stage, count in stages.most_common() if count},
             rollouts=views[:most],
         )
@@ -79,7 +82,7 @@ class _Inspection:
         """Whether the launcher answers; what it doesn't tell is made up from the run's file."""
         try:
             told = ask(self.info.directory, CONTROL_SOCKET_NAME, "servers", seconds=ASKED_SECONDS)
-            self.processes = list(told["processes"])
+            self.processes, self.waits = list(told["processes"]), list(told.get("waits", ()))
             return True
         except (NoAnswerError, RefusedError) as error:
             unknown = {"restarts": 0, "last_end": None, "silent_s": None}
@@ -120,6 +123,8 @@ class _Inspection:
         answers = self._answers_of(pid)
         if answers:
             view.answers, view.silent_s = all(answer is not None for answer in answers), told["silent_s"]
+            held = None if view.answers else read_held(self.info.directory / TABLES_FOLDER_NAME, pid)
+            view.held = "" if held is None else held.shown
         return view
 
     def _answers_of(self, pid: int) -> list[dict[str, Any] | None]:

@@ -28,6 +28,7 @@ from nemo_gym.launch.environment import Handover
 from nemo_gym.launch.errors import ServerFailedError, ServersLateError
 from nemo_gym.launch.fleet import Fleet, RestartedServers
 from nemo_gym.launch.fork_server import take_spawner
+from nemo_gym.launch.held import HeldLimits
 from nemo_gym.launch.logs import LogConsole
 from nemo_gym.launch.placement import (
     SharedSet,
@@ -55,6 +56,7 @@ from nemo_gym.launch.status import ServerStatus, probe_url
 from nemo_gym.launch.supervisor import Supervisor
 from nemo_gym.launch.venvs import Venv, VenvSettings
 from nemo_gym.serve.limits import raise_open_files
+from nemo_gym.serve.stages import stage_seconds
 from nemo_gym.telemetry.memory import WatchedServer
 from nemo_gym.telemetry.orchestrator import RunTelemetry
 
@@ -114,6 +116,7 @@ class Launch:
         self._reviver: Reviver | None = None
         self._second_start: SecondStart | None = None
         self._control: Control | None = None
+        self._endpoint_wait: EndpointWait | None = None
         self._recording = threading.Lock()
 
     @property
@@ -363,8 +366,13 @@ class Launch:
 
     def _open_control(self) -> None:
         if self._directory is not None and self._fleet is not None and self._reviver is not None:
-            self._control = Control(self._directory.path, self._fleet, self._reviver)
+            types = {plan.name: plan.instance.server_type for plan in self.plans}
+            limits = HeldLimits(self.settings.stuck_seconds, stage_seconds(self.config), types)
+            self._control = Control(self._directory.path, self._fleet, self._reviver, limits, self._waits)
             self._control.start()
+
+    def _waits(self) -> list[dict[str, Any]]:
+        return [] if self._endpoint_wait is None else self._endpoint_wait.waiting()
 
     def _publish(self) -> None:
         now = time.time()
@@ -415,7 +423,7 @@ class Launch:
     def wait_for_models(self) -> None:
         """Return when the endpoints that model servers call answer. Raises ConfigError naming the silent ones."""
         if self.settings.endpoint_seconds > 0:
-            wait = EndpointWait(self.output, self._pause, lambda text: self.redact(text))
+            wait = self._endpoint_wait = EndpointWait(self.output, self._pause, lambda text: self.redact(text))
             wait.wait(model_endpoints(_resolved_models(self.config, self.plans)), self.settings.endpoint_seconds)
 
     def _pause(self, seconds: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nemo_gym.launch.linux import IS_LINUX
 
-STOPPED, WAITS_FOR_DISK = "T", "D"
+RUNS, STOPPED, WAITS_FOR_DISK = "R", "T", "D"
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,23 @@ def process_stats(pids: list[int]) -> dict[int, ProcessStats]:
 
 def is_stopped(pid: int) -> bool:
     """Whether somebody has stopped a process, as by SIGSTOP; one under a debugger isn't meant."""
-    line = _line_of(Path(f"/proc/{pid}")) if IS_LINUX else None
-    return line is not None and line.letter == STOPPED
+    return letter_of(pid) == STOPPED
+
+
+def letter_of(pid: int) -> str:
+    """The state of a process as in `ps`, nothing where there is none; without `/proc` all that exist run."""
+    if not IS_LINUX:
+        return RUNS if _exists(pid) else ""
+    line = _line_of(Path(f"/proc/{pid}"))
+    return "" if line is None else line.letter
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _of_tree(root: int, lines: Mapping[int, _Line], children: Mapping[int, list[int]]) -> ProcessStats:

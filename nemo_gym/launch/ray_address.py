@@ -38,6 +38,25 @@ def find_cluster(configured: str | None) -> str:
     return asked
 
 
+def is_started_here(address: str) -> bool:
+    """Whether this is the cluster that `ray start` last began on this machine, by whatever name of the machine."""
+    asked, noted = (_HOST_AND_PORT.fullmatch(one) for one in (address, _last_started()))
+    if asked is None or noted is None or asked["port"] != noted["port"]:
+        return False
+    return asked["host"] == noted["host"] or (_is_this_machine(asked["host"]) and _is_this_machine(noted["host"]))
+
+
+def _is_this_machine(host: str) -> bool:
+    """Only an address of this machine can be bound."""
+    name = host.strip("[]")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET) as probe:
+            probe.bind((name, 0))
+    except OSError:
+        return False
+    return True
+
+
 def none_here() -> LaunchError:
     """The error for `auto` where there is none."""
     return LaunchError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nemo_gym.config.keys import RAY_HEAD_NODE_ADDRESS_KEY_NAME
 from nemo_gym.launch.errors import LaunchError
 from nemo_gym.launch.plan import ServerPlan
-from nemo_gym.launch.ray_address import AUTO, find_cluster, none_here
+from nemo_gym.launch.ray_address import AUTO, find_cluster, is_started_here, none_here
 from nemo_gym.launch.ray_guard import descendants, guard
 from nemo_gym.serve.ray_cluster import get_ray, join_or_start, shut_down_own_cluster
 
@@ -42,6 +42,8 @@ def connect(config: DictConfig, *, shows_logs: bool = True) -> Callable[[], None
         ray = get_ray()
         if not ray.is_initialized():
             address = find_cluster(configured)
+            if address and is_started_here(address):
+                _use_own_token()
         started: list[str] = []
         before = descendants()
         with _own_signals():
@@ -50,11 +52,35 @@ def connect(config: DictConfig, *, shows_logs: bool = True) -> Callable[[], None
         _remember(config, str(ray.get_runtime_context().gcs_address))
     except ImportError as error:
         raise LaunchError(f"A server needs Ray, which can't be imported ({error}): install ray[default].") from error
+    except LaunchError:
+        raise
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        if isinstance(error, LaunchError):
+        raise _explained(error, address) from error
+    except Exception as error:  # Ray's own AuthenticationError is none of those
+        if not _wants_token(error):
             raise
         raise _explained(error, address) from error
     return lambda: _leave(ray, config, configured, dismiss)
+
+
+def _use_own_token() -> None:
+    """Have Ray send this user's token, if there is one, to the cluster of this machine.
+
+    `ray start` asks for it as soon as it is there, and `ray.init` sends it only to the cluster that it finds itself: an
+    address may be anybody's.
+    """
+    with contextlib.suppress(ImportError):
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def _wants_token(error: BaseException | None) -> bool:
+    while error is not None:
+        if type(error).__name__ == "AuthenticationError" or "InvalidAuthToken" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _explained(error: Exception, address: str) -> LaunchError:
@@ -65,6 +91,12 @@ def _explained(error: Exception, address: str) -> LaunchError:
             f"The Ray cluster at {address} runs Ray {ray} on Python {python}, this installation Ray {own_ray} on "
             f"Python {own_python}: both must be the same, so start the cluster with this installation's `ray`, or use "
             f"the cluster's Python here."
+        )
+    if _wants_token(error):
+        return LaunchError(
+            f"The Ray cluster at {address} asks for a token: export RAY_AUTH_MODE=token, with the token of the head's "
+            "machine (its ~/.ray/auth_token) in ~/.ray/auth_token or RAY_AUTH_TOKEN here, or start the cluster with "
+            "RAY_AUTH_MODE=disabled."
         )
     if address == AUTO and isinstance(error, ConnectionError):
         return none_here()

@@ -17,10 +17,22 @@ from nemo_gym.launch.supervisor import Supervisor
 
 WINDOW_SECONDS = 600.0
 DEFAULT_RESTARTS = 3
+HELD_FACTOR = 5
+"""So many times as often as for deaths may a server be ended for a rollout that got it stuck, and is failed for it."""
 DELAYS = (0.2, 2.0, 10.0)
 STOP_GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _LAST_WORD_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """Why a process is ended from here: in words, what its user can do about it, and whether a rollout pays for it."""
+
+    why: str
+    advice: str = ""
+    is_charged: bool = False
+
 
 State = Literal["starting", "running", "restarting", "ended"]
 
@@ -97,7 +109,8 @@ class Reviver:
         self._seconds_to_start = seconds_to_start
         self._delays = delays or DELAYS
         self._asked: set[ServerProcess] = set()
-        self._hung: dict[ServerProcess, str] = {}
+        self._held_book = RestartBook(book.limit * HELD_FACTOR, book.window, book.clock)
+        self._reasons: dict[ServerProcess, _Reason] = {}
         self._starting = threading.Lock()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -119,17 +132,19 @@ class Reviver:
         name = process.name
         asked = process in self._asked
         self._asked.discard(process)
-        why = self._hung.pop(process, "")
+        reason = self._reasons.pop(process, None)
         if not asked:
-            self.last_ends[name] = why or process.describe_end()
-        number = 0 if asked else self._book.take(name)
+            self.last_ends[name] = process.describe_end() if reason is None else reason.why
+        book = self._held_book if reason is not None and reason.is_charged else self._book
+        number = 0 if asked else book.take(name)
         if number is None:
             self.states[name] = "ended"
-            limit = self._book.describe_limit()
-            self._servers.give_up(process, f"It is not started again: {limit} is the limit (+server_restarts=).")
+            ended = "" if reason is None else f"It {reason.why}. {reason.advice}\n"
+            limit = f"It is not started again: {book.describe_limit()} is the limit (+server_restarts=)."
+            self._servers.give_up(process, f"{ended}{limit}")
             return True
         self.states[name] = "restarting"
-        self._in_thread(f"gym-restart-{name}", lambda: self._revive(process, number, why))
+        self._in_thread(f"gym-restart-{name}", lambda: self._revive(process, number, book, reason))
         return True
 
     def restart(self, process: ServerProcess) -> None:
@@ -140,9 +155,15 @@ class Reviver:
 
     def restart_hung(self, process: ServerProcess, why: str) -> None:
         """The same for one that does nothing any more, in words why; that counts, as a death does."""
-        self._hung[process] = why
+        self._reasons[process] = _Reason(why)
         self.states[process.name] = "restarting"
         self._in_thread(f"gym-stop-{process.name}", lambda: self._end(process))
+
+    def restart_held(self, process: ServerProcess, why: str, advice: str, *, is_charged: bool) -> None:
+        """The same for one that is at one piece of work for too long and so hears no signal."""
+        self._reasons[process] = _Reason(why, advice, is_charged)
+        self.states[process.name] = "restarting"
+        process.kill()
 
     def stop(self) -> None:
         """Start nothing from now on; returns when nothing is being started."""
@@ -160,13 +181,16 @@ class Reviver:
         if process.returncode is None and not self._stopped.is_set():
             process.kill()
 
-    def _revive(self, process: ServerProcess, number: int, why: str) -> None:
+    def _revive(self, process: ServerProcess, number: int, book: RestartBook, reason: _Reason | None) -> None:
         name, ended_at = process.name, time.monotonic()
         if number:
-            then = f"It is started again (restart {number} of at most {self._book.describe_limit()})."
-            ended = f"{name} (pid {process.pid}) {why} and was ended." if why else self._servers.describe(process)
+            then = f"It is started again (restart {number} of at most {book.describe_limit()})."
+            ended = self._servers.describe(process)
+            if reason is not None:
+                ended = f"{name} (pid {process.pid}) {reason.why} and was ended. {reason.advice}".rstrip()
             self._report(f"{ended}\n{then}")
-            if self._stopped.wait(self._delays[min(number, len(self._delays)) - 1]):
+            wait = 1 if reason is not None and reason.is_charged else min(number, len(self._delays))
+            if self._stopped.wait(self._delays[wait - 1]):
                 return
         try:
             restarted = self._start(name)

@@ -21,10 +21,12 @@ from nemo_gym.config.keys import (
     PORT_RANGE_LOW_KEY_NAME,
     SERVER_RESTARTS_KEY_NAME,
     SERVER_SPINUP_TIMEOUT_SECONDS_KEY_NAME,
+    SERVER_STUCK_TIMEOUT_S_KEY_NAME,
     UV_CACHE_DIR_KEY_NAME,
     UV_LOCK_TIMEOUT_SECONDS_KEY_NAME,
 )
 from nemo_gym.config.placement import Mode, Placement
+from nemo_gym.launch.held import DEFAULT_SECONDS as DEFAULT_STUCK_SECONDS
 from nemo_gym.launch.restarts import DEFAULT_RESTARTS
 from nemo_gym.launch.sockets import PortRange
 from nemo_gym.serve.stages import stage_seconds
@@ -34,7 +36,8 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """`spinup_seconds` is None for no limit; `endpoint_seconds` is 0 when nothing is waited for."""
+    """`spinup_seconds` is None for no limit; `endpoint_seconds` is 0 when nothing is waited for, `stuck_seconds` where
+    servers may be at one thing for ever."""
 
     head_host: str
     head_port: int
@@ -46,6 +49,7 @@ class LaunchSettings:
     uv_variables: dict[str, str]
     placement: Placement = field(default_factory=Placement)
     restarts: int = 0
+    stuck_seconds: float = DEFAULT_STUCK_SECONDS
 
     @classmethod
     def from_config(
@@ -76,13 +80,14 @@ class LaunchSettings:
             uv_variables=_uv_variables(config),
             placement=placed,
             restarts=_restarts(config, restarts),
+            stuck_seconds=max(0.0, _seconds(config, SERVER_STUCK_TIMEOUT_S_KEY_NAME, DEFAULT_STUCK_SECONDS)),
         )
 
 
-def _seconds(config: Mapping[str, Any], key: str) -> float:
+def _seconds(config: Mapping[str, Any], key: str, default: float = DEFAULT_TIMEOUT_SECONDS) -> float:
     value = config.get(key)
     if value is None:
-        return DEFAULT_TIMEOUT_SECONDS
+        return default
     try:
         if isinstance(value, bool):
             raise TypeError

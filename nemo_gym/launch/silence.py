@@ -11,6 +11,7 @@ from pathlib import Path
 from nemo_gym.config.handover import TABLES_FOLDER_NAME
 from nemo_gym.launch.process_stats import is_stopped
 from nemo_gym.launch.tables import ask_all, ask_one
+from nemo_gym.serve.pulse import PULSE_SUFFIX
 
 ASK_EVERY_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
@@ -18,7 +19,7 @@ TOLD_AFTER_SECONDS = 30.0
 STOPPED_SECONDS = 30.0
 """After this long a process that somebody stopped is taken for lost: nothing in it can ever move by itself."""
 HUNG_SECONDS = 300.0
-"""The same for one that lives and says nothing: long enough for work that blocks its event loop by mistake."""
+"""The same for one that lives and says nothing and has no pulse, by which `held` would know more."""
 LAST_WORD_SECONDS = 30.0
 """So long one that is merely overworked may take to answer, when it is asked for the last time."""
 AWAY_SECONDS = 60.0
@@ -79,11 +80,14 @@ class SilenceWatch:
             elif now - self._answered.setdefault(pid, now) >= TOLD_AFTER_SECONDS and pid not in self._told:
                 self._told.add(pid)
                 self._complain(pid, now - self._answered[pid])
-            if now - self._answered[pid] >= HUNG_SECONDS:
+            if now - self._answered[pid] >= HUNG_SECONDS and not self._has_pulse(pid):
                 self._hear_last_word(pid)
         for gone in self._answered.keys() - told.keys():
             del self._answered[gone]
         self._look_for_stopped({*told, *self.servers()}, now)
+
+    def _has_pulse(self, pid: int) -> bool:
+        return (self.run_directory / TABLES_FOLDER_NAME / f"{pid}{PULSE_SUFFIX}").exists()
 
     def _look_for_stopped(self, pids: set[int], now: float) -> None:
         self._stopped_since = {pid: self._stopped_since.get(pid, now) for pid in pids if self.is_stopped(pid)}

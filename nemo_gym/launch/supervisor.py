@@ -81,6 +81,8 @@ class Supervisor:
         lines = [] if log is None else tail(log, since=self._earlier[process.name])
         title = self.titles.get(process.name, f"Server {process.name} (")
         separator = "" if title.endswith("(") else ", "
+        if not process.pid:  # no node of a cluster took it
+            return f"{title.removesuffix(' (')}{'' if title.endswith('(') else ')'} {process.describe_end()}."
         what = f"{title}{separator}pid {process.pid}) {process.describe_end()} before it was asked to."
         if not lines:
             return f"{what} It wrote nothing."

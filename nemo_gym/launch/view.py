@@ -15,7 +15,8 @@ class ProcessView:
     """One process and the servers it holds. `answers` is False when it lives and said nothing just now.
 
     `is_there` is False when the system knows no process of its pid. `last_end` is how the one before it ended unasked.
-    `cpu_s` and `memory_bytes` are of the whole tree below it; `silent_s` is for how long it has said nothing.
+    `cpu_s` and `memory_bytes` are of the whole tree below it; `silent_s` is for how long it has said nothing, `held`
+    what its event loop has been at all the while, in words.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ProcessView:
     answers: bool | None = None
     silent_s: float | None = None
     letter: str = ""
+    held: str = ""
     is_there: bool = True
 
 
@@ -89,6 +91,16 @@ class BackendView:
 
 
 @dataclass
+class WaitView:
+    """An endpoint of a model that must answer before anything is sent; it has been waited for for `seconds`."""
+
+    endpoint: str
+    why: str
+    seconds: float
+    limit: float
+
+
+@dataclass
 class CollectorView:
     """A process that collects rollouts: how many have ended and how, retries in place, and its admission's bounds."""
 
@@ -119,6 +131,7 @@ class RunView:
     processes: list[ProcessView] = field(default_factory=list)
     collectors: list[CollectorView] = field(default_factory=list)
     backends: list[BackendView] = field(default_factory=list)
+    waits: list[WaitView] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     rollouts: list[RolloutView] = field(default_factory=list)
 

@@ -16,12 +16,16 @@ from pydantic import BaseModel
 from nemo_gym.onefile.errors import EnvironmentFileError, line_in, place_of
 from nemo_gym.onefile.tools import Tool, called
 from nemo_gym.onefile.verdict import Response, Verdict, verdict_of
+from nemo_gym.serve.redaction import shown
 
 if TYPE_CHECKING:
     from nemo_gym.onefile.environment import Environment
     from nemo_gym.schema.response import NeMoGymResponse
 
 LOG = logging.getLogger(__name__)
+
+MOST_LOGGED = 2_000
+"""Characters of what a tool or a verifier says, which may come from a model."""
 
 
 class ToolFailure(Exception):
@@ -52,8 +56,9 @@ class Episode:
                 return await tool.call(arguments, {"task": self.task, "state": self.state})
             except Exception as error:
                 place = line_in(self.environment.file, error) or place_of(tool.function)
-                LOG.warning("%s: the tool %s: %s: %s", place, tool.name, type(error).__name__, error)
-                raise ToolFailure(f"{type(error).__name__}: {error}") from error
+                told = f"{type(error).__name__}: {error}"
+                LOG.warning("%s: the tool %s: %s", place, tool.name, shown(told, MOST_LOGGED))
+                raise ToolFailure(told) from error
 
     async def verify(self, response: NeMoGymResponse) -> Verdict:
         """The verdict. Raises EnvironmentFileError for what is none; what the verifier raises comes through."""
@@ -64,8 +69,8 @@ class Episode:
             return verdict_of(returned)
         except ValueError as error:
             raise EnvironmentFileError(
-                f"{place_of(verify)}: `{verify.__name__}` returned {returned!r}, which is no reward ({error}): return "
-                "a number, (number, reason), or a dict of numbers."
+                f"{place_of(verify)}: `{verify.__name__}` returned {shown(repr(returned), MOST_LOGGED)}, which is no "
+                f"reward ({shown(str(error), MOST_LOGGED)}): return a number, (number, reason), or a dict of numbers."
             ) from error
 
 
@@ -79,8 +84,9 @@ def as_text(result: Any) -> str:
     try:
         text = json.dumps(result, default=_plain, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        LOG.warning("A tool returned %s, which is no text and has no JSON: %s", type(result).__name__, error)
-        raise ToolFailure(f"the tool returned a {type(result).__name__}, which can't be shown ({error})") from error
+        reason = shown(str(error), MOST_LOGGED)
+        LOG.warning("A tool returned %s, which is no text and has no JSON: %s", type(result).__name__, reason)
+        raise ToolFailure(f"the tool returned a {type(result).__name__}, which can't be shown ({reason})") from error
     if "NaN" in text or "Infinity" in text:
         text = json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
     return text

@@ -23,6 +23,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _OTHER_SECTION = re.compile(r"^\s*(?:Returns|Raises|Yields|Examples?|Notes?):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*(\w+)(?: \([^)]*\))?: (.+)$")
+_OF_NAMES, _OF_VALUES = ("properties", "$defs"), ("default", "const", "enum", "examples")
+"""Keys of a schema below which are no keys of a schema."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +173,10 @@ def _without_titles(schema: Any) -> Any:
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        key: {name: _without_titles(value) for name, value in item.items()}
-        if key in ("properties", "$defs")
-        else _without_titles(item)
-        for key, item in schema.items()
-        if not (key == "title" and isinstance(item, str))
-    }
+    return {key: _below(key, item) for key, item in schema.items() if key != "title"}
+
+
+def _below(key: str, item: Any) -> Any:
+    if key in _OF_NAMES:
+        return {name: _without_titles(schema) for name, schema in item.items()}
+    return item if key in _OF_VALUES else _without_titles(item)

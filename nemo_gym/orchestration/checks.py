@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from nemo_gym.orchestration.api import RayService, SlurmCompute, SubmitConfig, VllmPdService, VllmService
-from nemo_gym.orchestration.deployment import Deployment
+from nemo_gym.orchestration.deployment import SERVER_KEY, Deployment
 from nemo_gym.orchestration.errors import SubmitConfigError
 from nemo_gym.orchestration.layout import Span
+from nemo_gym.orchestration.run_checks import run_warnings
+from nemo_gym.orchestration.showing import secrets_in_shell_texts
 from nemo_gym.orchestration.values import EnvValue, identifier
 
 POLICY_KEYS = ("policy_base_url", "policy_model_name", "policy_api_key")
@@ -85,7 +87,9 @@ def _policy(config: SubmitConfig) -> Iterator[str]:
     for bench, benchmark in config.driver.benchmarks.items():
         for key in POLICY_KEYS:
             if key in benchmark.run:
-                yield f"driver.benchmarks.{bench}.run.{key} is set, and driver.policy_model sets it too: leave one out"
+                own = f" (a key is {SERVER_KEY} in the env of services.{name})" if key == "policy_api_key" else ""
+                which = f"driver.benchmarks.{bench}.run.{key}"
+                yield f"{which} is set, and driver.policy_model sets it too: leave one out{own}"
 
 
 def _pools_agree(config: SubmitConfig) -> Iterator[str]:
@@ -168,6 +172,12 @@ def _tiers(config: SubmitConfig) -> Iterator[str]:
 
 def _warnings(config: SubmitConfig) -> Iterator[str]:
     deployment = Deployment.of(config)
+    yield from run_warnings(config)
+    for where, name in secrets_in_shell_texts(config):
+        yield (
+            f"{where} says the value of {name}, which the process list shows: give it to env as host:NAME, and name "
+            "the variable here where the program doesn't read it by itself."
+        )
     if deployment.is_local:
         yield from _unused_here(config)
         return

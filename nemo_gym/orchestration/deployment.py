@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from nemo_gym.orchestration.api import RayService, Service, SubmitConfig, VllmPdService, VllmService
 from nemo_gym.orchestration.layout import Layout, Span
 
+SERVER_KEY = "VLLM_API_KEY"
+"""The variable by which a vLLM server is told the key that it asks for."""
+
 
 @dataclass(frozen=True)
 class Deployed:
@@ -49,6 +52,11 @@ class Policy:
     base_url: str
     model_name: str
     api_key: str = "dummy"
+    """The key that its server takes, with a prefix as values of variables have one; `dummy` where any will do."""
+
+    @property
+    def has_key(self) -> bool:
+        return self.api_key != "dummy"
 
 
 @dataclass(frozen=True)
@@ -105,4 +113,4 @@ def policy_of(config: SubmitConfig) -> Policy | None:
     if service is None or isinstance(service, RayService):
         return None
     url = f"http://{config.driver.policy_host}:{service.port}/v1"
-    return Policy(url, service.served_model_name or service.model)
+    return Policy(url, service.served_model_name or service.model, service.env.get(SERVER_KEY, "dummy"))

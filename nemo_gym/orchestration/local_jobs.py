@@ -28,6 +28,7 @@ class LocalJob:
     walltime: int = 0
     max_retries: int | None = None
     max_walltime: int = 0
+    ports: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, job: JobPlan) -> "LocalJob":
@@ -39,6 +40,7 @@ class LocalJob:
             duration_seconds(walltime) if walltime else 0,
             resume.max_retries if resume else None,
             duration_seconds(longest) if longest else 0,
+            tuple(job.ports),
         )
 
     @property
@@ -51,12 +53,17 @@ class LocalJob:
 
 @dataclass(frozen=True)
 class State:
-    """Where a job is, in its folder: `seconds` is the time its attempts took."""
+    """Where a job is, in its folder: `seconds` is the time its attempts took, but for the one that began at `since`."""
 
     name: str
     attempt: int = 1
     seconds: int = 0
     reason: str | None = None
+    since: float | None = None
+    """A time as of `time.time`; None where no attempt is under way."""
+
+    def seconds_at(self, now: float) -> int:
+        return self.seconds + (max(0, int(now - self.since)) if self.since is not None else 0)
 
     @property
     def has_ended(self) -> bool:

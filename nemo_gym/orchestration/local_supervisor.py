@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from nemo_gym.orchestration.local_jobs import CANCELLED_FILE, PLAN_FILE, LocalJob, State, end_groups
+from nemo_gym.orchestration.local_ports import HeldPorts
 from nemo_gym.orchestration.script.resuming import RESUMABLE_EXIT
 
 _GRACE_SECONDS = 90.0
@@ -28,20 +29,34 @@ class Supervisor:
 
     def run(self) -> None:
         for job in self.jobs:
-            if self._is_cancelled(job):
-                State("CANCELLED", attempt=0).write(job.path)
-            else:
-                self._run_job(job)
+            with HeldPorts(job.ports, job.folder) as ports:
+                if self._gets(ports, job):
+                    self._run_job(job)
+                else:
+                    State("CANCELLED", attempt=0).write(job.path)
+
+    def _gets(self, ports: HeldPorts, job: LocalJob) -> bool:
+        """Wait until no other job here has the ports of this one; False where it is cancelled before."""
+        said = None
+        while not self._is_cancelled(job):
+            reason = ports.take()
+            if reason is None:
+                return True
+            if reason != said:
+                State("PENDING", reason=reason).write(job.path)
+                said = reason
+            time.sleep(_LOOK_SECONDS)
+        return False
 
     def _is_cancelled(self, job: LocalJob) -> bool:
         return self.is_stopping or (job.path / CANCELLED_FILE).exists()
 
     def _run_job(self, job: LocalJob) -> None:
         """Attempts until one is final: as a cluster's jobs go on after each other."""
-        spent, retries, attempt = 0.0, 0, 0
+        spent, retries, attempt, before = 0.0, 0, 0, None
         while True:
             attempt += 1
-            State("RUNNING", attempt, int(spent)).write(job.path)
+            State("RUNNING", attempt, int(spent), before, time.time()).write(job.path)
             began = time.monotonic()
             name, code = self._attempt(job, attempt)
             spent += time.monotonic() - began
@@ -51,9 +66,11 @@ class Supervisor:
                 goes_on = retries <= (job.max_retries or 0)
             if goes_on and job.max_walltime and spent >= job.max_walltime:
                 goes_on = False
+            reason = _reason(job, name)
             if not goes_on:
-                State(name, attempt, int(spent), _reason(job, name)).write(job.path)
+                State(name, attempt, int(spent), reason).write(job.path)
                 return
+            before = f"Attempt {attempt}: {reason}" if reason else None
 
     def _attempt(self, job: LocalJob, number: int) -> tuple[str, int]:
         environment = {**os.environ, "GYM_LOCAL_RUN": str(number)}

@@ -35,6 +35,11 @@ class JobPlan:
     def steps(self) -> list[Step]:
         return [*([self.collector] if self.collector else []), *self.services, self.driver]
 
+    @property
+    def ports(self) -> list[int]:
+        """Those its services serve at."""
+        return sorted({port for step in self.services for port in step.ports})
+
     def private_files(self) -> dict[str, str]:
         """What only the owner may read, by path below the folder: values of variables."""
         files = {f"{ENV_FOLDER}/{step.name}.env": step.env.file() for step in self.steps}
@@ -70,7 +75,7 @@ def _job(config: SubmitConfig, name: str, run: RunPlan, environment: Mapping[str
     folder = f"{run.run_dir}/{name}"
     driver = config.driver
     command, secrets = driver_command.driver_command(config, name, folder)
-    env = StepEnv.of(driver.env, environment).with_private(secrets)
+    env = StepEnv.of({**driver_command.key_variables(config), **driver.env}, environment).with_private(secrets)
     env = env.with_public(driver_command.policy_variables(config, name, folder))
     env = env.with_public(telemetry_env(config, run.gym_job_id))
     driver_step = Step(
@@ -110,7 +115,8 @@ def _steps(
     nodes = tuple(range(deployed.span.first, deployed.span.first + serving))
     health = Health(nodes, deployed.health_port, check.path, check.timeout_seconds)
     text = f"{service.pre_command.strip()}\n{command}" if service.pre_command.strip() else command
-    return [Step(name, text, deployed.span, env, service.container, tuple(service.mounts), health)]
+    ports = tuple(dict.fromkeys([*deployed.ports, deployed.health_port]))
+    return [Step(name, text, deployed.span, env, service.container, tuple(service.mounts), health, ports)]
 
 
 def _ray_steps(service: RayService, deployed: Deployed, deployment: Deployment, env: StepEnv) -> list[Step]:
@@ -120,11 +126,12 @@ def _ray_steps(service: RayService, deployed: Deployed, deployment: Deployment, 
         (deployed.span.first,), check.port or service.port, check.path if has_http else None, check.timeout_seconds
     )
 
-    def step(name: str, command: str, span: Span, health: Health | None = None) -> Step:
+    def step(name: str, command: str, span: Span, health: Health | None = None, ports: tuple[int, ...] = ()) -> Step:
         text = f"{pre}\n{command}" if pre else command
-        return Step(name, text, span, env, service.container, tuple(service.mounts), health)
+        return Step(name, text, span, env, service.container, tuple(service.mounts), health, ports)
 
-    steps = [step(deployed.name, ray_commands.head_command(deployed, layout), deployed.span, health)]
+    ports = tuple(dict.fromkeys([*deployed.ports, deployed.health_port]))
+    steps = [step(deployed.name, ray_commands.head_command(deployed, layout), deployed.span, health, ports)]
     for pool in ray_commands.pools_of(service, layout):
         nodes = ray_commands.workers_in(pool, deployed, layout)
         if nodes and not deployment.is_local:

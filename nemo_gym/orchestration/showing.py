@@ -10,6 +10,9 @@ from nemo_gym.orchestration.values import EnvValue
 
 _FLAG = re.compile(r"(?P<name>--?[A-Za-z][\w-]*|\b[A-Za-z_]\w*(?==))(?P<gap>=|\s+)(?P<value>[^\s;&|]+)")
 
+_TIERS = ("prefill", "decode")
+_SHELL_KEYS = ("extra_args", "pre_command", "command")
+
 
 def shown(config: SubmitConfig) -> dict[str, Any]:
     """The config as plain data, complete but for secrets, which are masked; names of variables are none."""
@@ -42,14 +45,27 @@ def _hidden_in_flag(flag: "re.Match[str]") -> str:
     return f"{flag['name']}{flag['gap']}{MASK}" if is_secret else flag[0]
 
 
+def secrets_in_shell_texts(config: SubmitConfig) -> Iterator[tuple[str, str]]:
+    """Where shell text of the user's own says a secret, and the option or variable it is the value of."""
+    data = config.model_dump(mode="json")
+    named = [(f"services.{name}", part) for name, part in data["services"].items()]
+    named += [
+        (f"{where}.{tier}", part[tier]) for where, part in named for tier in ("prefill", "decode") if tier in part
+    ]
+    named += [(f"driver.benchmarks.{name}", part) for name, part in data["driver"]["benchmarks"].items()]
+    for where, part in named:
+        for key in _SHELL_KEYS:
+            for flag in _FLAG.finditer(part.get(key) or ""):
+                if _hidden_in_flag(flag) != flag[0]:
+                    yield f"{where}.{key}", flag["name"]
+
+
 def _shell_texts(data: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """Where the config holds text of a shell."""
     parts = [*data["services"].values(), *data["driver"]["benchmarks"].values()]
-    parts += [
-        service[tier] for service in data["services"].values() for tier in ("prefill", "decode") if tier in service
-    ]
+    parts += [service[tier] for service in data["services"].values() for tier in _TIERS if tier in service]
     for part in parts:
-        for key in ("extra_args", "pre_command", "command"):
+        for key in _SHELL_KEYS:
             if isinstance(part.get(key), str):
                 yield part, key
 
@@ -59,7 +75,7 @@ def _env_blocks(data: Any) -> list[dict[str, str]]:
     blocks = [data["driver"]["env"]]
     for service in data["services"].values():
         blocks.append(service["env"])
-        blocks += [service[tier]["env"] for tier in ("prefill", "decode") if tier in service]
+        blocks += [service[tier]["env"] for tier in _TIERS if tier in service]
     return blocks
 
 

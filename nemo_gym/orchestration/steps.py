@@ -58,7 +58,10 @@ class StepEnv:
 
 @dataclass(frozen=True)
 class Step:
-    """A command in the shell's words, run once on each node of its span."""
+    """A command in the shell's words, run once on each node of its span.
+
+    It serves at its `ports` on the nodes of its health, where nobody else may.
+    """
 
     name: str
     command: str
@@ -67,6 +70,7 @@ class Step:
     container: str | None = None
     mounts: tuple[str, ...] = ()
     health: Health | None = None
+    ports: tuple[int, ...] = ()
 
     def needed_files(self) -> list[str]:
         """Paths that must exist where the job runs: sources of mounts, and an image that is a file."""

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import count, repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 import orjson
 
 from nemo_gym.config.errors import ConfigPathNotFoundError
+from nemo_gym.results.blocks import lines_of, offsets_of, read_blocks
 from nemo_gym.results.errors import ResultsFileError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -21,19 +23,34 @@ T = TypeVar("T")
 
 
 class Line(NamedTuple):
-    """A JSON object with its place: `number` from 1, `offset` in bytes."""
+    """A JSON object with its place: `number` from 1."""
 
     source: JsonLines
     number: int
-    offset: int
     record: dict[str, Any]
 
-    def read(self, what: Callable[[dict[str, Any]], T]) -> T:
-        """`what(record)`, with a ValueError of it told as an error of this line."""
+
+class Records(NamedTuple):
+    """JSON objects on lines that follow one another: the number of the first line, and where it begins in the file."""
+
+    source: JsonLines
+    first: int
+    begin: int
+    text: bytes
+    records: list[dict[str, Any]]
+
+    def offsets(self) -> list[int]:
+        """Where each line begins in the file."""
+        return offsets_of(lines_of(self.text), self.begin)[:-1]
+
+    def read(self, what: Callable[[dict[str, Any]], T]) -> list[T]:
+        """`what(record)` of each, with a ValueError of it told as an error of its line."""
+        found: list[T] = []
         try:
-            return what(self.record)
+            found.extend(map(what, self.records))
         except ValueError as error:
-            raise self.source.error(self.number, str(error)) from None
+            raise self.source.error(self.first + len(found), str(error)) from None
+        return found
 
 
 @dataclass(frozen=True)
@@ -44,19 +61,26 @@ class JsonLines:
     flag: str
 
     def __iter__(self) -> Iterator[Line]:
+        for _, first, _, _, records in self.blocks():
+            yield from map(Line, repeat(self), count(first), records)
+
+    def blocks(self) -> Iterator[Records]:
+        """The objects of many lines at a time, in order."""
         with self._open() as file:
-            begin = len(_BYTE_ORDER_MARK) if file.peek(3).startswith(_BYTE_ORDER_MARK) else 0
+            number, begin = 1, len(_BYTE_ORDER_MARK) if file.peek(3).startswith(_BYTE_ORDER_MARK) else 0
             file.seek(begin)
-            for number, line in enumerate(file, start=1):
-                try:
-                    record = orjson.loads(line)
-                except orjson.JSONDecodeError:
-                    record = None
-                if type(record) is dict:
-                    yield Line(self, number, begin, record)
-                elif not line.isspace():
-                    yield Line(self, number, begin, self._parse(line, number))
-                begin += len(line)
+            for text, lines, records in read_blocks(file):
+                if records is None:
+                    yield from self._one_by_one(text, number, begin)
+                else:
+                    yield Records(self, number, begin, text, records)
+                number, begin = number + lines, begin + len(text)
+
+    def _one_by_one(self, text: bytes, first: int, begin: int) -> Iterator[Records]:
+        for number, line in enumerate(lines_of(text), start=first):
+            if not line.isspace():
+                yield Records(self, number, begin, line, [self._parse(line, number)])
+            begin += len(line)
 
     @contextmanager
     def random_access(self) -> Iterator[Callable[[int], dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +56,9 @@ class Keys:
     tasks: array[int] = field(default_factory=lambda: array("q"))
     rollouts: array[int] = field(default_factory=lambda: array("q"))
 
-    def append(self, key: RolloutKey) -> None:
-        self.tasks.append(key[0])
-        self.rollouts.append(key[1])
+    def extend(self, keys: Sequence[RolloutKey]) -> None:
+        self.tasks.extend([task for task, _ in keys])
+        self.rollouts.extend([rollout for _, rollout in keys])
 
     def at(self, positions: Integers) -> list[RolloutKey]:
         return [(self.tasks[position], self.rollouts[position]) for position in positions.tolist()]
@@ -77,16 +77,20 @@ class Pairing:
         self.masked = bytearray()
         self.table = RolloutTable()
 
-    def add_row(self, key: RolloutKey, row: Record) -> None:
-        self.rows.append(key)
-        self.row_runs.append(self.runs.number_of(row))
+    def add_rows(self, keys: Sequence[RolloutKey], rows: Sequence[Record]) -> None:
+        """Take in rows with their keys."""
+        self.rows.extend(keys)
+        self.row_runs.extend(map(self.runs.number_of, rows))
 
-    def add_result(self, key: RolloutKey, result: Record) -> None:
-        masked = is_masked(result)
-        self.results.append(key)
-        self.masked.append(masked)
-        if not masked:
-            self.table.add(*key, result)
+    def add_results(self, keys: Sequence[RolloutKey], results: Sequence[Record]) -> None:
+        """Take in results with their keys, once all rows are known."""
+        masked = [is_masked(result) for result in results]
+        self.results.extend(keys)
+        self.masked.extend(masked)
+        add = self.table.add
+        for (task, rollout), result, is_left_out in zip(keys, results, masked, strict=True):
+            if not is_left_out:
+                add(task, rollout, result)
 
     def paired(self) -> PairedRollouts:
         self.table.seal()

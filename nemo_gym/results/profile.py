@@ -58,11 +58,11 @@ def profile(inputs: Path, rollouts: Path, allow_partial: bool = False) -> Profil
     from nemo_gym.results.pairing import Pairing
 
     rows, pairing, offsets = JsonLines(inputs, INPUTS_FLAG), Pairing(), array("q")
-    for line in rows:
-        pairing.add_row(line.read(rollout_key), line.record)
-        offsets.append(line.offset)
-    for line in JsonLines(rollouts, ROLLOUTS_FLAG):
-        pairing.add_result(line.read(rollout_key), line.record)
+    for block in rows.blocks():
+        pairing.add_rows(block.read(rollout_key), block.records)
+        offsets.extend(block.offsets())
+    for block in JsonLines(rollouts, ROLLOUTS_FLAG).blocks():
+        pairing.add_results(block.read(rollout_key), block.records)
     paired = pairing.paired()
     paired.require_match(allow_partial)
     files = ProfileFiles.beside(rollouts, paired.completion())

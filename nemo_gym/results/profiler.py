@@ -97,8 +97,6 @@ def _paired(rows: Sequence[Record], results: Sequence[Record]) -> PairedRollouts
     from nemo_gym.results.pairing import Pairing
 
     pairing = Pairing()
-    for row in rows:
-        pairing.add_row(rollout_key(row), row)
-    for result in results:
-        pairing.add_result(rollout_key(result), result)
+    pairing.add_rows([rollout_key(row) for row in rows], rows)
+    pairing.add_results([rollout_key(result) for result in results], results)
     return pairing.paired()

@@ -134,8 +134,9 @@ class Profile:
             return []
         distinct_tasks, task_ranks = np.unique(tasks[rows], return_inverse=True)
         task_count = len(distinct_tasks)
-        seen = np.unique(groups * task_count + task_ranks) // task_count
-        present = np.bincount(seen, minlength=len(indices)).tolist()
+        pairs = np.sort(groups * task_count + task_ranks)
+        distinct = pairs[np.diff(pairs, prepend=-1) != 0]
+        present = np.bincount(distinct // task_count, minlength=len(indices)).tolist()
         entries: list[Entry] = [
             {
                 "agent_ref": {"name": label},

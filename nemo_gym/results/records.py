@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 TASK_INDEX = "_ng_task_index"
 ROLLOUT_INDEX = "_ng_rollout_index"
@@ -46,21 +46,17 @@ def is_masked(record: Record) -> bool:
     return bool(record.get(MASK_SAMPLE))
 
 
+# What is nearly always a dict isn't asked for more: isinstance with Mapping takes ten times as long.
 def agent_name(record: Record) -> str | None:
     reference = record.get(AGENT_REF)
-    name = reference.get("name") if _is_mapping(reference) else None
+    name = reference.get("name") if type(reference) is dict or isinstance(reference, Mapping) else None
     return name if isinstance(name, str) else None
 
 
 def usage_of(record: Record) -> Record:
     response = record.get("response")
-    usage = response.get("usage") if _is_mapping(response) else None
-    return usage if _is_mapping(usage) else {}
-
-
-def _is_mapping(value: object) -> TypeGuard[Record]:
-    """As isinstance with Mapping says, without its price for what is nearly always a dict."""
-    return type(value) is dict or isinstance(value, Mapping)
+    usage = response.get("usage") if type(response) is dict or isinstance(response, Mapping) else None
+    return usage if type(usage) is dict or isinstance(usage, Mapping) else {}
 
 
 def as_number(name: str, value: object) -> int | float | None:

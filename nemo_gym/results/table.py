@@ -73,6 +73,8 @@ class RolloutTable:
         self.runs = array("q")
         self.columns: dict[str, Column] = {}
         self._shapes = Shapes(ignore)
+        self._looks: list[Any] = []
+        self._shape = Shape([], tuple, tuple)
         self._flushed = 0
 
     def __len__(self) -> int:
@@ -81,8 +83,10 @@ class RolloutTable:
     def add(self, task: int, rollout: int, record: Record) -> None:
         """Append one rollout. Where a record and its usage both have a number, the usage's counts."""
         row, usage = len(self.tasks), usage_of(record)
-        key = (*record, *map(type, record.values()), *usage, *map(type, usage.values()))
-        shape = self._shapes.get(key) or self._new_shape(key, record, usage)
+        looks = [*record, *map(type, record.values()), *usage, *map(type, usage.values())]
+        if looks != self._looks:
+            self._looks, self._shape = looks, self._shape_of(tuple(looks), record, usage)
+        shape = self._shape
         shape.rows.append(row)
         shape.values += shape.own(record)
         shape.values += shape.of_usage(usage)
@@ -99,7 +103,9 @@ class RolloutTable:
         if len(self.runs) != len(self):
             self.runs = array("q", bytes(self.runs.itemsize * len(self)))
 
-    def _new_shape(self, key: tuple[Any, ...], record: Record, usage: Record) -> Shape:
+    def _shape_of(self, key: tuple[Any, ...], record: Record, usage: Record) -> Shape:
+        if key in self._shapes:
+            return self._shapes[key]
         if self._shapes.are_many:
             self._flush()
             self._shapes.clear()

@@ -124,8 +124,8 @@ class Collection:
             return None
         with long_stage():
             identity = Identity.of_run(config, self.servers.global_config)
-            found = check_identity(results, identity, anyway=config.resume_anyway)
             before = earlier_identity(results)
+            found = check_identity(results, before, identity, anyway=config.resume_anyway)
             moved = migrate_invalid_judge_main_rows(results.output) if config.retry_invalid_judge_responses else 0
             state = self._state()
         print(state.summary())

@@ -18,6 +18,7 @@ from nemo_gym.rollouts.failures import (
 from nemo_gym.rollouts.keys import NG_FAILURE_CAUSE_KEY
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 from nemo_gym.rollouts.topology import Topology
+from nemo_gym.schema.failure_kinds import TRANSPORT_TIMEOUT
 
 Failure = tuple[str, str]
 """Where it happened, and its class."""
@@ -25,6 +26,13 @@ Failure = tuple[str, str]
 BoundaryOf = Callable[[Mapping[str, Any]], str]
 
 _TOLD_BY_ITS_ORIGIN = frozenset({AGENT_RUN_ERROR_FAILURE_CLASS, AGENT_REQUEST_FAILED_FAILURE_CLASS})
+_BOUNDARY_OF_STAGE: Mapping[str, Boundary] = {
+    "seed": "environment",
+    "model": "provider",
+    "tool": "tool",
+    "verify": "verifier",
+}
+"""Where a stage of a rollout that took too long happened, by the stage's code."""
 
 
 def boundary_by(topology: Topology) -> BoundaryOf:
@@ -32,10 +40,18 @@ def boundary_by(topology: Topology) -> BoundaryOf:
 
     def boundary_of(record: Mapping[str, Any]) -> str:
         failure_class = failure_class_of(record) or ""
-        origin = _origin(record, topology) if failure_class in _TOLD_BY_ITS_ORIGIN else None
+        if failure_class == TRANSPORT_TIMEOUT:
+            origin = _stage(record)
+        else:
+            origin = _origin(record, topology) if failure_class in _TOLD_BY_ITS_ORIGIN else None
         return origin or rule_for(failure_class).boundary
 
     return boundary_of
+
+
+def _stage(record: Mapping[str, Any]) -> Boundary | None:
+    cause = record.get(NG_FAILURE_CAUSE_KEY)
+    return _BOUNDARY_OF_STAGE.get(str(cause.get("stage"))) if isinstance(cause, Mapping) else None
 
 
 def _origin(record: Mapping[str, Any], topology: Topology) -> Boundary | None:

@@ -28,6 +28,7 @@ from nemo_gym.rollouts.failures import (
     failure_row,
     http_status_of,
     is_request_failure,
+    is_worth_a_retry,
     pressure_behind,
     rule_for,
 )
@@ -176,7 +177,8 @@ class Dispatcher:
             except Exception as error:
                 failure = failure_row(error) if is_request_failure(error) else None
                 number += 1
-                delay = self.retries.delay(number, waited) if _is_worth_a_retry(failure, number) else None
+                is_tried_again = failure is not None and is_worth_a_retry(failure, number)
+                delay = self.retries.delay(number, waited) if is_tried_again else None
                 if delay is None or failure is None or delay >= (seconds_left() or math.inf):
                     if failure is not None and rule_for(failure[NG_FAILURE_CLASS_KEY]).boundary == "transport":
                         await outlive_servers()
@@ -220,11 +222,6 @@ class Dispatcher:
             self.admission.eased()
         else:
             self.admission.pressed(min(told, self.budget.seconds_left()))
-
-
-def _is_worth_a_retry(failure: Result | None, number: int) -> bool:
-    rule = None if failure is None else rule_for(failure[NG_FAILURE_CLASS_KEY])
-    return rule is not None and rule.retried and (rule.most is None or number <= rule.most)
 
 
 def with_own_capture_id(row: Row, number: int) -> Row:

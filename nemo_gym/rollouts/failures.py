@@ -39,7 +39,9 @@ _DOWN_STATUSES = _PRESSED_STATUSES | {502, 504, 520}
 _BODY_CHARACTERS = 2000
 _BODY_BYTES = 8000
 
-Boundary: TypeAlias = Literal["transport", "agent", "environment", "verifier", "provider", "session", "collector"]
+Boundary: TypeAlias = Literal[
+    "transport", "agent", "environment", "tool", "verifier", "provider", "session", "collector"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,17 @@ _UNKNOWN_KIND = FailureRule("environment")
 def rule_for(failure_class: str) -> FailureRule:
     """The rule of a kind of failure; one nobody knows is neither tried again in place nor terminal."""
     return FAILURE_RULES.get(failure_class, _UNKNOWN_KIND)
+
+
+def is_worth_a_retry(failure: Mapping[str, Any], number: int) -> bool:
+    """Whether a failed request is sent again for the `number`-th time.
+
+    A stage that took too long is tried again once, whatever its kind: it may have waited for somebody else's work.
+    """
+    cause = failure.get(NG_FAILURE_CAUSE_KEY)
+    was_late = isinstance(cause, Mapping) and cause.get("stage") and failure.get(NG_FAILURE_HTTP_STATUS_KEY) == 504
+    rule = rule_for(TRANSPORT_TIMEOUT if was_late else failure[NG_FAILURE_CLASS_KEY])
+    return rule.retried and (rule.most is None or number <= rule.most)
 
 
 def failure_class_of(result: Mapping[str, Any]) -> str | None:
@@ -188,7 +201,7 @@ def _readable(content: bytes | str) -> str:
 def describe(result: Mapping[str, Any], limit: int = 200) -> str:
     """A failure in one short line: what began it, else its message, else its type."""
     cause = result.get(NG_FAILURE_CAUSE_KEY)
-    began = f"{cause.get('server')}: {cause.get('message')}" if isinstance(cause, Mapping) else None
+    began = _beginning(cause) if isinstance(cause, Mapping) else None
     text = (
         began
         or result.get(NG_FAILURE_MESSAGE_KEY)
@@ -198,6 +211,11 @@ def describe(result: Mapping[str, Any], limit: int = 200) -> str:
     )
     one_line = " ".join(str(text).split())
     return one_line if len(one_line) <= limit else one_line[:limit] + "…"
+
+
+def _beginning(cause: Mapping[str, Any]) -> str:
+    server, message = str(cause.get("server")), str(cause.get("message"))
+    return message if message.startswith(f"{server}: ") else f"{server}: {message}"
 
 
 _RETRYABLE_TIMEOUTS = frozenset({"timeout_exceeded", "reference_missing", "eval_missing", "transport_ineligible"})

@@ -62,6 +62,9 @@ _UNREAD_FOLDERS = frozenset({"tests", "__pycache__", "node_modules"})
 UNKNOWN = "unknown"
 """The code of a component that isn't installed here."""
 
+_COPY_OF_SOURCE_FILE = "environment.py"
+"""What an environment's own file is called in the folder that serves it."""
+
 _UNSET = "unset"
 _SHOWN_CHARACTERS = 80
 _LISTED = 8
@@ -69,10 +72,14 @@ _LISTED = 8
 
 @dataclass(frozen=True)
 class Identity:
-    """`said` are the options that were given, `source` the digest of the rows and their split as far as known."""
+    """`said` are the options that were given, `source` the digest of the rows and their split as far as known.
+
+    `files` are the digests of the files of `code`, by component and name, to tell which of them differ.
+    """
 
     config: Values = field(default_factory=dict)
     code: Values = field(default_factory=dict)
+    files: Values = field(default_factory=dict)
     options: Values = field(default_factory=dict)
     source: Values = field(default_factory=dict)
     said: frozenset[str] = frozenset()
@@ -82,7 +89,7 @@ class Identity:
         """Reads the input once; a missing one leaves its digest unknown."""
         servers = servers_identity(global_config)
         said = frozenset(config.model_fields_set) | ({"agent_map"} if config.agent_map else set())
-        return cls(servers.config, servers.code, _options(config), _source(config), said)
+        return replace(servers, options=_options(config), source=_source(config), said=said)
 
     @classmethod
     def of_entry(cls, entry: Mapping[str, Any]) -> Identity:
@@ -92,10 +99,11 @@ class Identity:
             value = entry.get(name)
             return dict(value) if isinstance(value, Mapping) else {}
 
-        return cls(part("config"), part("code"), part("options"), part("source"))
+        return cls(part("config"), part("code"), part("files"), part("options"), part("source"))
 
     def as_entry(self) -> dict[str, Values]:
-        return {"config": self.config, "code": self.code, "options": self.options, "source": self.source}
+        parts = {"config": self.config, "code": self.code, "files": self.files}
+        return {**parts, "options": self.options, "source": self.source}
 
     def with_plan_of(self, earlier: Identity) -> Identity:
         """These servers with the plan of an earlier run."""
@@ -108,13 +116,14 @@ def servers_identity(global_config: Mapping[Any, Any]) -> Identity:
     redact = Redactor.from_config(plain)
     config = {name: plain[name] for name in _TOP_LEVEL if plain.get(name) is not None}
     code: Values = {"nemo_gym": __version__}
+    files: Values = {}
     for instance, server_type, implementation, block in _blocks(plain):
         prefix = f"{instance}.{server_type}.{implementation}"
         config.update({name: _redacted(value, redact) for name, value in _flat(prefix, block)})
         name = f"{server_type}/{implementation}"
         if name not in code:
-            code[name] = _code_digest(server_type, implementation)
-    return Identity(config=config, code=code)
+            code[name], files[name] = _code_digests(server_type, implementation, block.get("source_file"))
+    return Identity(config=config, code=code, files=files)
 
 
 def differences(old: Identity, new: Identity, *, servers_only: bool = False) -> list[str]:
@@ -126,7 +135,7 @@ def differences(old: Identity, new: Identity, *, servers_only: bool = False) -> 
         found += _differing(old.options, new.options, [name for name in old.options if name in new.said])
         found += _source_difference(old.source, new.source)
     shared = [name for name in old.code if name in new.code and UNKNOWN not in (old.code[name], new.code[name])]
-    return found + [f"code of {line}" for line in _differing(old.code, new.code, shared)]
+    return found + [f"code of {line}" for line in _differing_code(old, new, shared)]
 
 
 def listed(found: list[str]) -> str:
@@ -260,16 +269,43 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
-def _code_digest(server_type: str, implementation: str) -> str:
-    """Digest of the `*.py` of a component, names included; UNKNOWN where it isn't installed here."""
+def _differing_code(old: Identity, new: Identity, names: Iterable[str]) -> Iterator[str]:
+    """The components whose code differs, each with the files that do, where both runs know them."""
+    for name in names:
+        before, now = old.files.get(name), new.files.get(name)
+        if old.code[name] != new.code[name] and before and now:
+            yield f"{name}: {_changed(before, now)}"
+        else:
+            yield from _differing(old.code, new.code, [name])
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """`app.py has changed, data.py is new`."""
+    changed = [name for name in before if name in now and before[name] != now[name]]
+    told = [f"{name} has changed" for name in changed]
+    told += [f"{name} is new" for name in now if name not in before]
+    told += [f"{name} is gone" for name in before if name not in now]
+    more = [f"and {len(told) - _LISTED} more"] if len(told) > _LISTED else []
+    return ", ".join([*told[:_LISTED], *more])
+
+
+def _code_digests(server_type: str, implementation: str, source_file: object) -> tuple[str, Values]:
+    """Digest of the `*.py` of a component, names included, and of each; UNKNOWN where it isn't installed here.
+
+    Of an environment in one file, that file is called by its own name.
+    """
     try:
         folder = server_directory(server_type, implementation)
     except (ConfigError, OSError):
-        return UNKNOWN
+        return UNKNOWN, {}
+    files: Values = {}
     digest = blake2b(digest_size=8)
     for path in _sources(folder):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+        name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+        digest.update(name.encode() + b"\0" + content + b"\0")
+        is_own = isinstance(source_file, str) and name == _COPY_OF_SOURCE_FILE
+        files[Path(str(source_file)).name if is_own else name] = blake2b(content, digest_size=4).hexdigest()
+    return digest.hexdigest(), files
 
 
 def _sources(folder: Path) -> list[Path]:

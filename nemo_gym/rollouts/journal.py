@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import compress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 from zlib import crc32
 
 import orjson
 
+from nemo_gym.results.blocks import lines_of, read_blocks
 from nemo_gym.rollouts.coverage import Retried
 from nemo_gym.rollouts.errors import LostResultsError, OutputError
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
@@ -32,10 +34,12 @@ SYNC_SECONDS = 1.0
 DRAINED = "drained"
 """The state of a run whose dispatch budget was spent before every row was started."""
 
+_ENDS_RETRIES = frozenset({"attempt", "done"})
 _RUN, _END = b'{"kind":"run"', b'{"kind":"end"'
 _TAIL_BYTES = 1 << 16
-_READ_BYTES = 1 << 16
+_READ_BYTES = 1 << 15
 
+Entry: TypeAlias = dict[str, Any]
 Outcome: TypeAlias = Literal["measured", "failed", "dropped", "drained"]
 
 
@@ -242,26 +246,25 @@ def done_entry(completion: Completion, line: bytes, offset: int) -> dict[str, An
     return entry
 
 
-def read_journal(path: Path, damaged: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
+def read_journal(path: Path, damaged: Callable[[int], None] | None = None) -> Iterator[Entry]:
     """The entries of a journal in order; none without a file. Lines that can't be read are skipped.
 
     `damaged` is told the number of each of them.
     """
+    for entries in journal_blocks(path, damaged):
+        yield from entries
+
+
+def journal_blocks(path: Path, damaged: Callable[[int], None] | None = None) -> Iterator[list[Entry]]:
+    """The same in lists of entries that follow one another."""
     first = 1
     with suppress(FileNotFoundError), path.open("rb") as file:
-        while lines := file.readlines(_READ_BYTES):
-            yield from _entries(lines, first, damaged)
-            first += len(lines)
+        for text, lines, entries in read_blocks(file, _READ_BYTES):
+            yield list(_entries(lines_of(text), first, damaged)) if entries is None else entries
+            first += lines
 
 
-def _entries(lines: list[bytes], first: int, damaged: Callable[[int], None] | None) -> Iterator[dict[str, Any]]:
-    try:
-        entries = orjson.loads(b"[" + b",".join(lines) + b"]")
-    except orjson.JSONDecodeError:
-        entries = []
-    if len(entries) == len(lines) and set(map(type, entries)) == {dict}:
-        yield from entries
-        return
+def _entries(lines: list[bytes], first: int, damaged: Callable[[int], None] | None) -> Iterator[Entry]:
     for number, line in enumerate(lines, start=first):
         try:
             entry = orjson.loads(line)
@@ -322,37 +325,49 @@ class History:
         """Rollouts that were sent and have no outcome at all."""
         return sum(key not in self.measured and key not in self.failures for key in self.unfinished)
 
-    def add(self, entry: Mapping[str, Any]) -> None:
-        kind, task, repeat = entry.get("kind"), entry.get("task"), entry.get("repeat")
-        if type(task) is not int or type(repeat) is not int:
-            if kind == "run":
-                told = entry.get("resumed_anyway")
-                self.resumed_anyway += map(str, told if isinstance(told, list) else ())
-            return
-        key = task, repeat
-        if kind == "attempt":
-            self.unfinished[key] = self.unfinished.get(key, 0) + 1
-            if self.retries:
-                self.retries.pop(key, None)
-        elif kind == "done":
-            outcome = entry.get("outcome")
-            if outcome != "dropped":  # that leaves nothing on file
-                self.unfinished.pop(key, None)
-            if self.retries:
-                self.retries.pop(key, None)
-            self._end(key, outcome, entry)
-        elif kind == "retry":
-            self.retries[key] = _count(entry.get("retry"))
+    def add(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Take in entries that follow one another; returns those of measured rollouts."""
+        unfinished, retries = self.unfinished, self.retries
+        measured: list[Entry] = []
+        for entry in entries:
+            try:
+                kind, task, repeat = entry["kind"], entry["task"], entry["repeat"]
+            except KeyError:
+                self._note_run(entry)
+                continue
+            if type(task) is not int or type(repeat) is not int:
+                continue
+            key = task, repeat
+            if kind == "attempt":
+                unfinished[key] = unfinished.get(key, 0) + 1
+            elif kind == "done":
+                outcome = entry.get("outcome")
+                if outcome != "dropped":  # that leaves nothing on file
+                    unfinished.pop(key, None)
+                if outcome == "measured":
+                    measured.append(entry)
+                elif outcome == "failed":
+                    self.failures[key] = self.failures.get(key, 0) + 1
+            elif kind == "retry":
+                retries[key] = _count(entry.get("retry"))
+                continue
+            if retries and kind in _ENDS_RETRIES:
+                retries.pop(key, None)
+        self._measure(measured)
+        return measured
 
-    def _end(self, key: RolloutKey, outcome: object, entry: Mapping[str, Any]) -> None:
-        if outcome == "measured":
-            if self.measured.add(key):
-                reward = entry.get("reward")
-                is_known = type(reward) is float or type(reward) is int
-                tries = 1 + _count(entry.get("attempt", 0)) + _count(entry.get("retries", 0))
-                self.retried.add(reward if is_known else None, tries=tries)
-        elif outcome == "failed":
-            self.failures[key] = self.failures.get(key, 0) + 1
+    def _note_run(self, entry: Entry) -> None:
+        if entry.get("kind") == "run":
+            told = entry.get("resumed_anyway")
+            self.resumed_anyway += map(str, told if isinstance(told, list) else ())
+
+    def _measure(self, entries: list[Entry]) -> None:
+        are_new = self.measured.add_all([(entry["task"], entry["repeat"]) for entry in entries])
+        note = self.retried.add
+        for entry in compress(entries, are_new):
+            reward, attempt, retries = entry.get("reward"), entry.get("attempt"), entry.get("retries")
+            tries = 1 + (_count(attempt) if attempt else 0) + (_count(retries) if retries else 0)
+            note(reward if type(reward) is float or type(reward) is int else None, tries=tries)
 
 
 def _count(value: object) -> int:

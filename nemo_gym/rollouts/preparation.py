@@ -15,7 +15,7 @@ from nemo_gym.config.roots import RESULTS_DIR
 from nemo_gym.rollouts.identity import Identity
 from nemo_gym.rollouts.options import EvalRunConfig
 from nemo_gym.rollouts.outputs import ResultSet, dated_output
-from nemo_gym.rollouts.resume import check_identity, missing_for_resume
+from nemo_gym.rollouts.resume import check_identity, earlier_identity, missing_for_resume
 from nemo_gym.rollouts.rows import read_rows
 from nemo_gym.rollouts.sources import RowFile, RowSource, choose_rows
 from nemo_gym.rollouts.topology import Topology
@@ -44,7 +44,8 @@ def prepare(config: EvalRunConfig, global_config: DictConfig | Mapping[str, Any]
     if config.resume_from_cache and not missing_for_resume(results):
         results.check_free()
         with quietly():  # it is done again, and told, once the servers are there
-            check_identity(results, Identity.of_run(config, global_config), anyway=config.resume_anyway)
+            identity = Identity.of_run(config, global_config)
+            check_identity(results, earlier_identity(results), identity, anyway=config.resume_anyway)
         return config.model_copy(update=settled)
     source = choose_rows(global_config, config.input_jsonl_fpath or None, config.split, config.agent_name)
     results.check_free()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TextIO
@@ -29,6 +30,25 @@ class NoticeLimit:
         if self._left >= 0:
             return text
         return self._afterwards if self._left == -1 else None
+
+
+class NoticeRate:
+    """Lets one notice of a kind through in some seconds; the next one says how many were left out since."""
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._told: dict[Hashable, tuple[float, int]] = {}
+
+    def __call__(self, kind: Hashable, text: str) -> str | None:
+        """The text to show for a notice, None for nothing."""
+        at, left_out = self._told.get(kind, (-math.inf, 0))
+        now = self._now()
+        if now - at < self._seconds:
+            self._told[kind] = (at, left_out + 1)
+            return None
+        self._told[kind] = (now, 0)
+        return f"{text} [and {left_out} more like it in the last {now - at:.0f} s]" if left_out else text
 
 
 class _LogLines:

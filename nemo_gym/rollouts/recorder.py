@@ -10,13 +10,20 @@ from nemo_gym.rollouts.dispatch import CompletedRollout, Result, failure_notice
 from nemo_gym.rollouts.failures import describe, failure_class_of
 from nemo_gym.rollouts.indexing import index_fields
 from nemo_gym.rollouts.journal import Books, Completion, Outcome
-from nemo_gym.rollouts.keys import NG_DISPATCH_DRAINED_KEY, NG_FAILURE_CLASS_KEY, NG_NO_PERSIST_KEY
+from nemo_gym.rollouts.keys import (
+    NG_DISPATCH_DRAINED_KEY,
+    NG_FAILURE_CAUSE_KEY,
+    NG_FAILURE_CLASS_KEY,
+    NG_NO_PERSIST_KEY,
+)
 from nemo_gym.rollouts.options import RolloutCollectionConfig
-from nemo_gym.rollouts.progress import CollectionProgress, NoticeLimit
+from nemo_gym.rollouts.progress import CollectionProgress, NoticeLimit, NoticeRate
 from nemo_gym.rollouts.records import index_in, record_line, reward_of, stamp
 from nemo_gym.rollouts.rows import Row
 
 _NOTICES = 10
+_SECONDS_BETWEEN_RETRIES_TOLD = 30.0
+"""Of one kind at one server; the journal lists them all."""
 
 Enrich = Callable[[CompletedRollout], None]
 """Adds to a stamped result what was captured while it was made, in place."""
@@ -46,7 +53,7 @@ class Recorder:
         self._enrich = enrich
         listed = f"Further failures are only counted; they are listed in {config.result_set.failures}."
         self._failures = NoticeLimit(_NOTICES, listed)
-        self._retries = NoticeLimit(_NOTICES, "Further retries are only counted; the journal lists them.")
+        self._retries = NoticeRate(_SECONDS_BETWEEN_RETRIES_TOLD)
 
     def prepare(self, completed: CompletedRollout) -> None:
         """Stamp a result and add what was captured while it was made, once; `take` does it otherwise."""
@@ -127,9 +134,10 @@ class Recorder:
         self._tries_again[task, repeat] = number
         self._progress.counted("retried")
         why = f"{failure[NG_FAILURE_CLASS_KEY]}: {describe(failure)}"
-        self._progress.notice(
-            self._retries(f"Retry {number} of rollout {task}-{repeat} in {delay:.1f} s ({why})"),
-        )
+        cause = failure.get(NG_FAILURE_CAUSE_KEY) or {}
+        kind = (failure[NG_FAILURE_CLASS_KEY], cause.get("server"))
+        text = f"Retry {number} of rollout {task}-{repeat} in {delay:.1f} s ({why})"
+        self._progress.notice(self._retries(kind, text))
 
     def failed(self, row: Row, server: str, error: BaseException) -> None:
         if self._aborts:

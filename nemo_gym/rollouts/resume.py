@@ -18,12 +18,12 @@ from nemo_gym.rollouts.errors import PlanError, ResumeRefusedError, RowError
 from nemo_gym.rollouts.failures import failure_class_of, is_terminal_failure, rule_for
 from nemo_gym.rollouts.identity import Identity, differences, listed
 from nemo_gym.rollouts.indexing import index_fields
-from nemo_gym.rollouts.journal import Completion, History, done_entry, read_journal, run_entries
+from nemo_gym.rollouts.journal import Completion, History, done_entry, journal_blocks, run_entries
 from nemo_gym.rollouts.keys import REUSE_CACHED_DELIVERABLE_KEY
 from nemo_gym.rollouts.keyset import RolloutKey, RolloutKeys
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import index_in, key_of, observed_elapsed, reward_of
-from nemo_gym.rollouts.rows import Row, loads_jsonl_line, object_at, objects_at
+from nemo_gym.rollouts.rows import Row, RowBlock, loads_jsonl_line, object_at, object_blocks, objects_at
 from nemo_gym.rollouts.tail import repair_tail
 from nemo_gym.rollouts.tiling import Tiling
 
@@ -168,24 +168,29 @@ def _read_state(results: ResultSet, options: ResumeOptions, boundary_of: Boundar
         _read_records(results, state)
     _read_failures(results, state, options, boundary_of)
     seen, measured = RolloutKeys(), state.measured
-    for offset, key in _planned(results):
-        if seen.add(key):
-            state.planned += 1
-            if key not in measured and state.is_left(key):
-                state.left.append(offset)
+    for block, keys in _planned(results):
+        are_new = seen.add_all(keys)
+        state.planned += sum(are_new)
+        left = [place for place in measured.lacking(keys) if are_new[place] and state.is_left(keys[place])]
+        if left:
+            offsets = block.offsets()
+            state.left.extend(offsets[place] for place in left)
+            for key in (keys[place] for place in left):
                 if key in history.measured:
                     state.unknown.setdefault(key, 0)  # its record was taken away
     return state
 
 
-def _planned(results: ResultSet) -> Iterator[tuple[int, RolloutKey]]:
-    """Where the rows of the plan begin, and their rollouts. Raises PlanError naming what can be done about it."""
-    end = 0
+def _planned(results: ResultSet) -> Iterator[tuple[RowBlock, list[RolloutKey]]]:
+    """The rows of the plan and their rollouts. Raises PlanError naming what can be done about it."""
     try:
-        for end, row in objects_at(results.materialized):
-            if (key := key_of(row)) is None:
-                raise RowError(f"{results.materialized}: the row at byte {end} names no task or no repeat.")
-            yield end, key
+        for block in object_blocks(results.materialized):
+            keys = [key for row in block.rows if (key := key_of(row)) is not None]
+            if len(keys) < len(block.rows):
+                place = next(place for place, row in enumerate(block.rows) if key_of(row) is None)
+                at = block.offsets()[place]
+                raise RowError(f"{results.materialized}: the row at byte {at} names no task or no repeat.")
+            yield block, keys
     except RowError as error:
         raise PlanError(
             f"{error} It is a row of the plan of {results.output}: put it back; or run without --resume, which begins "
@@ -217,10 +222,8 @@ def _history(results: ResultSet) -> tuple[History, bool]:
     """What the journal says, and whether the records on file are exactly those it knows."""
     history, tiling = History(), Tiling(results.output)
     damaged: list[int] = []
-    for entry in read_journal(results.journal, damaged.append):
-        history.add(entry)
-        if entry.get("outcome") == "measured" and entry.get("kind") == "done":
-            tiling.follow(entry)
+    for entries in journal_blocks(results.journal, damaged.append):
+        tiling.follow(history.add(entries))
     if damaged:
         warn(f"{results.journal} has lines that can't be read (the first is line {damaged[0]}): they are skipped.")
     return history, tiling.close()
@@ -292,13 +295,14 @@ def rows_left(plan: Path, state: ResumeState, options: ResumeOptions) -> Iterato
             yield row
 
 
-def check_identity(results: ResultSet, identity: Identity, *, anyway: bool = False) -> list[str]:
-    """What differs between the run that a set holds and one that wants to go on with it.
+def check_identity(
+    results: ResultSet, earlier: Identity | None, identity: Identity, *, anyway: bool = False
+) -> list[str]:
+    """What differs between the run that a set holds (its `earlier_identity`) and one that wants to go on with it.
 
     Raises ResumeRefusedError naming the differences unless `anyway`; then they are told. A set that doesn't say what it
     is a run of (from NeMo Gym 0.7, or cut together) is taken as it is, with a notice.
     """
-    earlier = earlier_identity(results)
     if earlier is None:
         notify(
             f"{results.journal} doesn't say how {results.output} was made: it is gone on with as it is, each rollout "

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from nemo_gym.results.blocks import lines_of, offsets_of, read_blocks
 from nemo_gym.rollouts.errors import RowError
 
 Row = dict[str, Any]
@@ -58,22 +59,45 @@ def objects_at(path: Path, end: int | None = None) -> Iterator[tuple[int, Row]]:
 
     Lines that begin at `end` or later are left unread. Raises RowError naming the line that can't be read.
     """
+    for block in object_blocks(path, end):
+        yield from zip(block.offsets(), block.rows, strict=True)
+
+
+class RowBlock(NamedTuple):
+    """Objects on lines that follow one another, the first of which begins at `begin` in the file."""
+
+    begin: int
+    text: bytes
+    rows: list[Row]
+
+    def offsets(self) -> list[int]:
+        """Where each line begins in the file."""
+        return offsets_of(lines_of(self.text), self.begin)[:-1]
+
+
+def object_blocks(path: Path, end: int | None = None) -> Iterator[RowBlock]:
+    """The same, many lines at a time."""
     if not path.exists():
         return
-    offset = 0
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if end is not None and offset >= end:
+    begin, number = 0, 1
+    with path.open("rb") as file:
+        for text, count, rows in read_blocks(file):
+            if rows is not None and (end is None or begin + len(text) <= end):
+                yield RowBlock(begin, text, rows)
+            else:
+                yield from _one_by_one(text, path, number, begin, end)
+            begin, number = begin + len(text), number + count
+            if end is not None and begin >= end:
                 return
-            try:
-                value = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                value = None
-            if type(value) is dict:
-                yield offset, value
-            elif not line.isspace():
-                yield offset, loads_jsonl_line(line, path, number)
-            offset += len(line)
+
+
+def _one_by_one(text: bytes, path: Path, first: int, begin: int, end: int | None) -> Iterator[RowBlock]:
+    for number, line in enumerate(lines_of(text), start=first):
+        if end is not None and begin >= end:
+            return
+        if not line.isspace():
+            yield RowBlock(begin, line, [loads_jsonl_line(line, path, number)])
+        begin += len(line)
 
 
 def objects(path: Path, end: int | None = None) -> Iterator[Row]:

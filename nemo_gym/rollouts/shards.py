@@ -15,7 +15,7 @@ from nemo_gym.rollouts.collect import Servers
 from nemo_gym.rollouts.coverage import Coverage, Retried, boundary_by
 from nemo_gym.rollouts.errors import IncompleteRunError, OutputError, RowError, ShardsRefusedError
 from nemo_gym.rollouts.identity import differences, listed
-from nemo_gym.rollouts.journal import History, read_journal
+from nemo_gym.rollouts.journal import History, journal_blocks
 from nemo_gym.rollouts.options import RolloutAggregationConfig
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.records import record_line
@@ -145,8 +145,8 @@ def _read_journals(shards: Sequence[ResultSet], books: Sequence[Coverage]) -> Re
     whole = Retried()
     for shard, coverage in zip(shards, books, strict=True):
         history = History()
-        for entry in read_journal(shard.journal):
-            history.add(entry)
+        for entries in journal_blocks(shard.journal):
+            history.add(entries)
         if shard.journal.exists():
             coverage.not_started = max(0, coverage.unknown - history.cut_off)
         whole = whole + history.retried

@@ -12,6 +12,7 @@ import orjson
 
 from nemo_gym.config.errors import ConfigError, ConfigPathNotFoundError
 from nemo_gym.config.hints import enumeration
+from nemo_gym.config.keys import RESOURCES_SERVERS
 from nemo_gym.config.roots import component_search_roots, resolve_under_roots
 from nemo_gym.datasets.declared import SPLITS, DeclaredDataset, declared_datasets, listing
 from nemo_gym.rollouts.errors import RoutingError
@@ -63,12 +64,18 @@ def choose_rows(
             raise ConfigError("--input and --split exclude each other: drop one of them.")
         return RowSource((RowFile(existing_input(input)),))
     datasets = _meant_for(agent, config, declared_datasets(config))
+    own_files = environment_files(config)
     if split is not None:
         return _of_split(datasets, split)
     present = [name for name in SPLITS if any(dataset.type == name and dataset.exists for dataset in datasets)]
     if len(present) == 1:
         return RowSource(split=present[0], notice=f"Using {_described(_existing(datasets, present[0]))}.")
     examples = _existing(datasets, EXAMPLE)
+    if not examples and not datasets and own_files:
+        raise ConfigError(
+            f"{enumeration(list(own_files.values()))} has no tasks: give `Environment(tasks=[…])` some, or name a file "
+            "of rows by --input."
+        )
     if not examples:
         raise ConfigError(
             "No rows to run: name a file by --input, or a split by --split. Declared data sets:\n" + listing(datasets)
@@ -77,8 +84,14 @@ def choose_rows(
     return RowSource(
         tuple(RowFile(dataset.path, dataset) for dataset in examples),
         split=EXAMPLE,
-        notice=f"Neither --input nor --split given: using the shipped {_described(examples)}{others}.",
+        notice=f"Neither --input nor --split given: using {_shipped(examples, own_files, config)}{others}.",
     )
+
+
+def environment_files(config: DictConfig | Mapping[str, Any]) -> dict[str, str]:
+    """Of the resources servers that serve an environment in one file: that file, by their names."""
+    servers = Topology(config).of_type(RESOURCES_SERVERS)
+    return {server.name: _shown(str(file)) for server in servers if (file := server.block.get("source_file"))}
 
 
 def existing_input(path: str) -> Path:
@@ -168,6 +181,25 @@ def _of_split(datasets: list[DeclaredDataset], split: str) -> RowSource:
 
 def _existing(datasets: list[DeclaredDataset], kind: str) -> list[DeclaredDataset]:
     return [dataset for dataset in datasets if dataset.type == kind and dataset.exists]
+
+
+def _shipped(
+    datasets: list[DeclaredDataset], own_files: Mapping[str, str], config: DictConfig | Mapping[str, Any]
+) -> str:
+    """Example rows; those of an environment in one file are its tasks, and their copy is nobody's business."""
+    topology = Topology(config)
+    declaring = (topology.get(dataset.instance.name) for dataset in datasets)
+    files = [own_files.get(server.resources_server or server.name) for server in declaring if server is not None]
+    if not files or None in files:
+        return f"the shipped {_described(datasets)}"
+    count = sum(_line_count(dataset.path) for dataset in datasets)
+    return f"the {'task' if count == 1 else f'{count} tasks'} of {enumeration([file for file in files if file])}"
+
+
+def _shown(file: str) -> str:
+    """A path relative to the current folder where it is in it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _described(datasets: list[DeclaredDataset]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +12,7 @@ from zlib import crc32
 import orjson
 
 from nemo_gym.config.keys import ROLLOUT_INDEX_KEY_NAME, TASK_INDEX_KEY_NAME
+from nemo_gym.rollouts.keyset import RolloutKey
 from nemo_gym.rollouts.records import key_of
 
 _BUFFER = 1 << 20
@@ -32,18 +33,23 @@ class Tiling:
             self._file = path.open("rb", buffering=_BUFFER)
             self._size = os.fstat(self._file.fileno()).st_size
 
-    def follow(self, entry: Mapping[str, Any]) -> None:
-        """Take in the next entry of a record in the file."""
-        if self._file is None:
-            return
-        length = entry.get("length")
-        if entry.get("offset") != self._end or type(length) is not int or not 1 <= length <= self._size:
+    def follow(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Take in the next entries of records in the file, each with its key as integers."""
+        if self._file is not None and not self._go_on(self._file.read, entries):
             self._give_up()
-            return
-        line = self._file.read(length)
-        self._end += length
-        if not _is_record(line, length, entry):
-            self._give_up()
+
+    def _go_on(self, read: Callable[[int], bytes], entries: Iterable[Mapping[str, Any]]) -> bool:
+        end, size = self._end, self._size
+        for entry in entries:
+            length = entry.get("length")
+            if entry.get("offset") != end or type(length) is not int or not 1 <= length <= size:
+                return False
+            line, key = read(length), (entry["task"], entry["repeat"])
+            end += length
+            if (crc32(line) != entry.get("crc") or _KEY % key not in line) and not _is_record_of(key, line, length):
+                return False
+        self._end = end
+        return True
 
     def close(self) -> bool:
         """Whether the entries tile the file."""
@@ -59,16 +65,11 @@ class Tiling:
             self._file = None
 
 
-def _is_record(line: bytes, length: int, entry: Mapping[str, Any]) -> bool:
-    """Whether a line is the record of an entry: as it was written, or (entries without a check sum) as it is parsed."""
-    task, repeat = entry.get("task"), entry.get("repeat")
-    if type(task) is not int or type(repeat) is not int:
-        return False
-    if crc32(line) == entry.get("crc") and _KEY % (task, repeat) in line:
-        return True
+def _is_record_of(key: RolloutKey, line: bytes, length: int) -> bool:
+    """Whether a line is the record of a rollout, as it is parsed."""
     if line.find(b"\n") != length - 1:
         return False
     with suppress(orjson.JSONDecodeError):
         record = orjson.loads(line)
-        return type(record) is dict and key_of(record) == (task, repeat)
+        return type(record) is dict and key_of(record) == key
     return False

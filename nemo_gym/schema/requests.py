@@ -149,7 +149,7 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
     @classmethod
     def normalize_output_items_for_replay(cls, value: Any) -> Any:
         """Makes what a provider answered acceptable as input. Works on a copy."""
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):  # of which the second is slow to tell
             return value
         body = dict(value)
         if isinstance(body.get("input"), list | tuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -47,19 +47,29 @@ def is_over() -> bool:
     return deadline is not None and deadline - time.monotonic() <= _CLOCK_SLACK_SECONDS
 
 
-@contextmanager
-def deadline(seconds: float | None) -> Iterator[None]:
+def deadline(seconds: float | None) -> AbstractContextManager[None]:
     """Everything inside has at most `seconds`, less where an outer deadline is nearer; None changes nothing.
 
     Calls to other servers end in time by themselves; other work has to look at `seconds_left`.
     """
-    outer = _deadline.get()
-    mine = None if seconds is None else time.monotonic() + seconds
-    token = _deadline.set(min((moment for moment in (outer, mine) if moment is not None), default=None))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+    return _Deadline(seconds)
+
+
+class _Deadline:
+    __slots__ = ("_seconds", "_token")
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        moment = _deadline.get()
+        if self._seconds is not None:
+            mine = time.monotonic() + self._seconds
+            moment = mine if moment is None else min(moment, mine)
+        self._token = _deadline.set(moment)
+
+    def __exit__(self, *_: object) -> None:
+        _deadline.reset(self._token)
 
 
 @contextmanager
@@ -81,19 +91,28 @@ def within_call_limit(options: dict[str, Any]) -> dict[str, Any]:
 def within_deadline(options: dict[str, Any], *, announce: bool) -> dict[str, Any]:
     """A request's aiohttp options, ending with the current deadline; `announce` tells it to the receiver.
 
-    The receiver is told a little less than is left, so that the server where time ran out can say so in time. Raises
-    DeadlineExceededError when nothing is left.
+    Raises DeadlineExceededError when nothing is left.
     """
-    left = seconds_left()
+    left = time_for_call()
     if left is None:
         return options
-    if left <= 0:
-        raise DeadlineExceededError
     bounded = {**options, "timeout": _shortened(options.get("timeout"), left)}
     if announce:
-        told = left - min(_MOST_KEPT_SECONDS, left * _SHARE_KEPT)
-        bounded["headers"] = _with_header(options.get("headers"), f"{told:.3f}")
+        bounded["headers"] = _with_header(options.get("headers"), announced(left))
     return bounded
+
+
+def time_for_call() -> float | None:
+    """The seconds a call made now may take, None for ever. Raises DeadlineExceededError when nothing is left."""
+    left = seconds_left()
+    if left is not None and left <= 0:
+        raise DeadlineExceededError
+    return left
+
+
+def announced(left: float) -> str:
+    """What a receiver is told of `left` seconds: a little less, so that it can say in time that time ran out."""
+    return f"{left - min(_MOST_KEPT_SECONDS, left * _SHARE_KEPT):.3f}"
 
 
 def _shortened(timeout: Any, left: float) -> ClientTimeout:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from nemo_gym.serve.alarms import ring_after
 from nemo_gym.serve.deadline import DEADLINE_HEADER, DeadlineExceededError, deadline, is_over
 from nemo_gym.serve.guards import refuse
 
@@ -38,8 +40,12 @@ class DeadlineMiddleware:
 
     async def _run(self, seconds: float, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                await self.app(scope, receive, send)
+            async with asyncio.timeout(None) as limit:
+                alarm = ring_after(seconds, partial(limit.reschedule, 0.0))
+                try:
+                    await self.app(scope, receive, send)
+                finally:
+                    alarm.cancel()
         except TimeoutError as error:
             if isinstance(error, DeadlineExceededError) or not is_over():
                 raise

@@ -39,7 +39,8 @@ _logger = server_log("nemo_gym.server_utils")
 class Cause:
     """Where a failure began: the server, the error's type there, and its message (at most 500 characters).
 
-    `status` is what a foreign peer answered; `kind` is a registered failure kind when the transport failed.
+    `status` is what a foreign peer answered; `kind` is a registered failure kind, where one is known; `stage` is the
+    part of the rollout that took too long.
     """
 
     server: str
@@ -47,6 +48,7 @@ class Cause:
     message: str
     status: int | None = None
     kind: str | None = None
+    stage: str | None = None
 
     def header(self) -> bytes:
         """As a header value: JSON in ASCII."""
@@ -58,7 +60,7 @@ class Cause:
         try:
             fields = json.loads(headers[CAUSE_HEADER])
             server, error, message = (fields[name] for name in ("server", "error", "message"))
-            return cls(server, error, message, fields.get("status"), fields.get("kind"))
+            return cls(server, error, message, *(fields.get(name) for name in ("status", "kind", "stage")))
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -110,13 +112,13 @@ class ExceptionMiddleware:
             _logger.warning("%s", redact(f"{self.label}: {told}"))
             return told if isinstance(error, ClientResponseError) else repr(error), self._own(error, told)[1]
         if isinstance(error, Exception):
-            print(shown("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+            print(shown("".join(traceback.format_exception(error)), MAX_BODY_CHARS).rstrip("\n"), file=sys.stderr)
             return self._own(error, repr(error))
         return self._own(error, "An unknown error occurred.")
 
     def _own(self, error: BaseException, text: str) -> tuple[str, Cause]:
-        kind = _kind_of(error)
-        return text, Cause(self.label, type(error).__name__, redact(text)[:_MAX_CAUSE_CHARS], kind=kind)
+        kind, stage = _kind_of(error), getattr(getattr(error, "stage", None), "code", None)
+        return text, Cause(self.label, type(error).__name__, redact(text)[:_MAX_CAUSE_CHARS], kind=kind, stage=stage)
 
     def _describe_response_error(self, error: ClientResponseError) -> tuple[str, Cause]:
         content = getattr(error, "response_content", None)
@@ -174,7 +176,8 @@ def plain_text(content: bytes) -> str:
 
 def _status_of(error: BaseException, cause: Cause) -> int:
     """504 where time ran out, here or further on; 500 for everything else."""
-    is_late_elsewhere = getattr(error, "status", None) == 504 and cause.kind == Fault.TIMED_OUT.value
+    was_late = cause.kind == Fault.TIMED_OUT.value or cause.stage is not None
+    is_late_elsewhere = getattr(error, "status", None) == 504 and was_late
     return 504 if isinstance(error, DeadlineExceededError) or is_late_elsewhere else 500
 
 

@@ -19,8 +19,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym.serve.bodies import read_body
+from nemo_gym.serve.charges import Charges
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 from nemo_gym.serve.guards import refuse
+from nemo_gym.serve.in_flight import rollout_in
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, REPEATED_HEADER, Fault
 
 REPLAYED_HEADER = "X-NeMo-Gym-Replayed"
@@ -36,6 +38,8 @@ GRACE_SECONDS = 5.0
 _KEY_HEADER = IDEMPOTENCY_HEADER.lower().encode("ascii")
 _REPEATED = REPEATED_HEADER.lower().encode("ascii")
 _PER_ANSWER_BYTES = 1024
+_CONFLICT = 409
+_LOST_WITH_PROCESS = "Its process ended while this call was under way: what it had done, and its answer, are lost."
 
 _Identity: TypeAlias = tuple[bytes, str, bytes]
 LOG = logging.getLogger("nemo_gym.server_utils")
@@ -109,7 +113,7 @@ class IdempotencyMiddleware:
     The same key with another path or cookie is another call. With another body it is a mistake, answered with 422.
     A call goes on for `grace_seconds` after its last caller has hung up. A process that took the place of one that
     died (`is_successor`) doesn't make the calls that were made there: they are refused as dropped, so that their
-    rollout is run again, and counted.
+    rollout is run again, and counted. Those for a rollout that got that process stuck are refused as its failure.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class IdempotencyMiddleware:
     ) -> None:
         self.app = app
         self._is_successor = is_successor
+        self._charges = Charges()
         self._server = server
         self._book = _Book(remembered_seconds, remembered_calls, kept_bytes, clock)
         self._grace_seconds = grace_seconds
@@ -135,6 +140,11 @@ class IdempotencyMiddleware:
         if identity is None:
             await self.app(scope, receive, send)
             return
+        if self._is_successor:
+            charge = self._charges.of(rollout_in(scope), is_repeated=_is_repeated(scope))
+            if charge is not None:
+                await _refuse(send, charge.message, charge.cause())
+                return
         try:
             body = await read_body(receive)
         except ClientDisconnect:
@@ -145,7 +155,7 @@ class IdempotencyMiddleware:
             await refuse(send, 422, f"The {IDEMPOTENCY_HEADER} of this request was used for another one.")
             return
         if known is None and self._is_successor and _is_repeated(scope):
-            await _refuse_repetition(send, self._server)
+            await _refuse_lost(send, self._server, _LOST_WITH_PROCESS)
             return
         call = known or self._start(identity, scope, body, digest)
         await self._finished(call)
@@ -213,17 +223,17 @@ def _is_repeated(scope: Scope) -> bool:
     return any(name == _REPEATED for name, _ in scope["headers"])
 
 
-async def _refuse_repetition(send: Send, server: str) -> None:
-    text = "This call was made of an earlier process of this server, which died; it is not made again."
-    cause = Cause(server, "RepeatedCallError", text, 409, Fault.DROPPED.value)
-    await refuse(send, 409, text, [(CAUSE_HEADER.lower().encode("ascii"), cause.header())])
+async def _refuse_lost(send: Send, server: str, text: str) -> None:
+    await _refuse(send, text, Cause(server, "RepeatedCallError", text, _CONFLICT, Fault.DROPPED.value))
+
+
+async def _refuse(send: Send, text: str, cause: Cause) -> None:
+    await refuse(send, _CONFLICT, text, [(CAUSE_HEADER.lower().encode("ascii"), cause.header())])
 
 
 async def _answer(call: _Call, send: Send, server: str, *, is_replay: bool) -> None:
     if call.gone is not None:
-        text = f"This call {call.gone}; it is not made a second time."
-        cause = Cause(server, "RepeatedCallError", text, 409, Fault.DROPPED.value)
-        await refuse(send, 409, text, [(CAUSE_HEADER.lower().encode("ascii"), cause.header())])
+        await _refuse_lost(send, server, f"The answer to this call is lost: it {call.gone}.")
         return
     for message in call.answer:
         if is_replay and message["type"] == "http.response.start":

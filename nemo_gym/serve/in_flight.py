@@ -5,12 +5,14 @@ The table costs a request a few dictionary operations; what it says about them i
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from itertools import islice
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -92,9 +94,7 @@ def with_rollout(options: dict[str, Any], path: str) -> dict[str, Any]:
         rollout = _rollout_of(options["json"])
     if rollout is None:
         return options
-    headers = options.get("headers") or ()
-    pairs = dict(headers.items() if isinstance(headers, Mapping) else headers)
-    return {**options, "headers": {**pairs, ROLLOUT_HEADER: rollout}}
+    return {**options, "headers": {**dict(options.get("headers") or ()), ROLLOUT_HEADER: rollout}}
 
 
 def _rollout_of(body: Mapping[str, Any]) -> str | None:
@@ -209,14 +209,30 @@ class InFlightMiddleware:
             _current.reset(token)
 
 
-def _path_and_rollout(scope: Scope) -> tuple[str, str | None]:
-    path: str = scope["path"]
+def request_of(frame: FrameType, task: asyncio.Task[Any] | None) -> Request | None:
+    """The request that a thread, stopped at a frame in the middle of a task, answers; None where that can't be told."""
+    at: FrameType | None = frame
+    while at is not None:
+        if at.f_code is InFlightMiddleware.__call__.__code__:
+            found = at.f_locals.get("request")
+            return found if isinstance(found, Request) else None
+        at = at.f_back
+    if task is not None and sys.version_info >= (3, 12):  # a task of its own, which the request's has begun
+        return task.get_context().get(_current)
+    return None
+
+
+def rollout_in(scope: Scope) -> str | None:
+    """The rollout that a request's header names."""
     for name, value in scope["headers"]:
         if name == _HEADER:
-            rollout = value.decode("latin-1")[:_LONGEST_ROLLOUT]
-            break
-    else:
-        rollout = None
+            return str(value.decode("latin-1")[:_LONGEST_ROLLOUT])
+    return None
+
+
+def _path_and_rollout(scope: Scope) -> tuple[str, str | None]:
+    path: str = scope["path"]
+    rollout = rollout_in(scope)
     if path.startswith(_PREFIX) and (found := split_rollout_prefix(path)) is not None:
         return found[2], rollout or found[0]
     return path, rollout

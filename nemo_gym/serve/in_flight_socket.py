@@ -11,6 +11,7 @@ from nemo_gym.config.handover import RUN_DIR_ENV, TABLES_FOLDER_NAME
 from nemo_gym.serve.control_socket import listen, serve_on
 from nemo_gym.serve.in_flight import table
 from nemo_gym.serve.loop_lag import watch_loop_lag
+from nemo_gym.serve.pulse import Pulse
 
 _opening: set[asyncio.Task[asyncio.Server]] = set()
 
@@ -25,3 +26,5 @@ def open_table_socket() -> None:
     with contextlib.suppress(OSError):  # a table nobody can read is no reason not to serve
         bound = listen(folder, f"{os.getpid()}.sock")
         _opening.add(asyncio.get_running_loop().create_task(serve_on(bound, table.answer)))
+    with contextlib.suppress(OSError, ValueError):
+        Pulse(folder).start()

@@ -10,5 +10,5 @@ def json_app() -> FastAPI:
     """An empty FastAPI app whose routes take the short way for JSON wherever their handlers allow it."""
     app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})  # `nemo_gym.telemetry` does that
     app.router.route_class = JSONRoute
-    app.router.middleware_stack = FixedRoutes(app.router)
+    app.add_middleware(FixedRoutes, router=app.router)
     return app

@@ -114,7 +114,7 @@ class _JSONEndpoint:
         raw = await read_body(receive)
         try:
             body = self._validate(self._decode(raw, scope))
-        except RequestValidationError as error:
+        except (RequestValidationError, HTTPException) as error:
             await _answer_with_handler(error, _request(scope, receive, send, raw), send)
             return
         values = {name: scope["path_params"][name] for name in self.path_names}

@@ -14,15 +14,15 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from aiohttp import ClientTimeout
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Message, Scope
 from yarl import URL
 
 from nemo_gym.schema.pressure import note_pressure, pressure_in_raw
+from nemo_gym.serve.alarms import ring_after
+from nemo_gym.serve.asgi_request import asgi_request
 from nemo_gym.serve.cancellation import ClientDisconnectCancellationMiddleware
-from nemo_gym.serve.deadline import DeadlineExceededError, is_over, within_call_limit, within_deadline
-from nemo_gym.serve.egress import encoded
+from nemo_gym.serve.deadline import DeadlineExceededError, is_over
 from nemo_gym.serve.guards import BodyLimit, HostGuard
 from nemo_gym.serve.local_response import LocalResponse
 
@@ -52,13 +52,13 @@ class LocalServer:
         The handler runs in a task and a context of its own. A timeout or a cancelled caller cancels it; what it raises
         is answered with a 500.
         """
-        sent = within_deadline(within_call_limit(encoded(options)), announce=True)
-        url_path = _with_query(url_path, sent.get("params"))
-        exchange = _Exchange(_body_of(sent))
-        scope = self._scope(method.upper(), url_path, _headers(sent, exchange.body, self.authority))
+        url_path = _with_query(url_path, options.get("params"))
+        body, headers, seconds = asgi_request(options, self.authority)
+        exchange = _Exchange(body)
+        scope = self._scope(method.upper(), url_path, headers)
         task = self.loop.create_task(_run(self.entry, scope, exchange), context=self.context.copy())
         try:
-            await _finished(task, exchange, _seconds(sent.get("timeout")))
+            await _finished(task, exchange, seconds)
         except TimeoutError as error:
             if is_over():
                 raise DeadlineExceededError(f"the rollout's deadline passed while {url_path} was asked") from error
@@ -74,9 +74,9 @@ class LocalServer:
         return response
 
     @cached_property
-    def authority(self) -> str:
+    def authority(self) -> bytes:
         """`host:port` as in a Host header."""
-        return urlsplit(self.base_url).netloc
+        return urlsplit(self.base_url).netloc.encode("ascii")
 
     @cached_property
     def _address(self) -> tuple[str | None, int | None]:
@@ -199,6 +199,11 @@ class _Exchange:
         if not self.complete.done():
             self.complete.set_result(None)
 
+    def run_out(self) -> None:
+        """No reply in time."""
+        if not self.complete.done():
+            self.complete.set_exception(TimeoutError())
+
 
 async def _run(app: ASGIApp, scope: Scope, exchange: _Exchange) -> None:
     try:
@@ -211,13 +216,15 @@ async def _run(app: ASGIApp, scope: Scope, exchange: _Exchange) -> None:
 
 async def _finished(task: asyncio.Task[None], exchange: _Exchange, seconds: float | None) -> None:
     """Wait for the whole reply; background work of the handler may go on after it."""
+    alarm = None if seconds is None else ring_after(seconds, exchange.run_out)
     try:
-        async with asyncio.timeout(seconds):
-            await exchange.complete
+        await exchange.complete
     except BaseException:
         task.cancel()
         raise
     finally:
+        if alarm is not None:
+            alarm.cancel()
         if not task.done():
             _background.add(task)
             task.add_done_callback(_background.discard)
@@ -226,25 +233,5 @@ async def _finished(task: asyncio.Task[None], exchange: _Exchange, seconds: floa
 _background: set[asyncio.Task[None]] = set()
 
 
-def _headers(options: Mapping[str, Any], body: bytes, authority: str) -> list[tuple[bytes, bytes]]:
-    given = options.get("headers") or {}
-    pairs = given.items() if isinstance(given, Mapping) else given
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
-    if not any(name == b"host" for name, _ in headers):
-        headers.insert(0, (b"host", authority.encode("ascii")))
-    headers.append((b"content-length", b"%d" % len(body)))
-    return headers
-
-
 def _with_query(url_path: str, params: Any) -> str:
     return str(URL(url_path).update_query(params)) if params else url_path
-
-
-def _body_of(options: Mapping[str, Any]) -> bytes:
-    data = options.get("data")
-    return b"" if data is None else data.encode("utf-8") if isinstance(data, str) else bytes(data)
-
-
-def _seconds(timeout: Any) -> float | None:
-    total = timeout.total if isinstance(timeout, ClientTimeout) else timeout
-    return total if isinstance(total, int | float) and total > 0 else None

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 _redact: Callable[[str], str] | None = None
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_MARGIN = 10_000
+"""Characters, more than any secret has."""
+
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -33,8 +36,17 @@ def encodable(text: str) -> str:
 
 def shown(text: str, limit: int | None = None) -> str:
     """What may be shown of a text from outside: redacted, printable, and cut at `limit` characters."""
-    safe = printable(redact(text))
-    return safe if limit is None or len(safe) <= limit else f"{safe[: limit - 1]}…"
+    if limit is None:
+        return printable(redact(text))
+    safe = printable(beginning(text, limit + 1))
+    return safe if len(safe) <= limit else f"{safe[: limit - 1]}…"
+
+
+def beginning(text: str, limit: int) -> str:
+    """The first `limit` characters of `text` with the known secrets masked. Little more of it is looked at, and since
+    that may end within a secret, its end is left out."""
+    whole = len(text) <= limit + _MARGIN
+    return (redact(text) if whole else redact(text[: limit + _MARGIN])[:-_MARGIN])[:limit]
 
 
 def _escaped(character: re.Match[str]) -> str:

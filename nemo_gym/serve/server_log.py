@@ -7,12 +7,15 @@ import traceback
 
 from nemo_gym.serve.redaction import shown
 
+MOST_CHARS = 20_000
+"""Of a message, and of a traceback: texts of models and tools may be of any length."""
+
 
 class _Shown(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = shown(record.getMessage()), ()
+        record.msg, record.args = shown(record.getMessage(), MOST_CHARS), ()
         if record.exc_info and record.exc_info[1] is not None:
-            record.exc_text = shown("".join(traceback.format_exception(record.exc_info[1])).rstrip("\n"))
+            record.exc_text = shown("".join(traceback.format_exception(record.exc_info[1])).rstrip("\n"), MOST_CHARS)
         return True
 
 

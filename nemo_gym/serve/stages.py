@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.keys import ENVIRONMENT_SERVERS, RESOURCES_SERVERS, RESPONSES_API_AGENTS, RESPONSES_API_MODELS
+from nemo_gym.schema.failure_kinds import TRANSPORT_TIMEOUT, VERIFIER_ERROR
 from nemo_gym.serve.deadline import DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -18,18 +19,23 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Stage:
-    """`key` of the global config sets its seconds; 0 or null there is no limit."""
+    """`key` of the global config sets its seconds; 0 or null there is no limit.
+
+    `code` is what programs call it, `failure_kind` the registered kind of its taking too long.
+    """
 
     name: str
     key: str
     seconds: float
+    code: str
+    failure_kind: str = TRANSPORT_TIMEOUT
 
 
-SEED = Stage("seeding the session", "seed_timeout_s", HOUR / 2)
-MODEL_CALL = Stage("the model call", "model_call_timeout_s", 2 * HOUR)
-TOOL_CALL = Stage("the tool call", "tool_call_timeout_s", HOUR)
-VERIFY = Stage("verifying", "verify_timeout_s", 2 * HOUR)
-METRICS = Stage("computing the metrics", "aggregate_timeout_s", HOUR)
+SEED = Stage("seeding the session", "seed_timeout_s", HOUR / 2, "seed")
+MODEL_CALL = Stage("the model call", "model_call_timeout_s", 2 * HOUR, "model")
+TOOL_CALL = Stage("the tool call", "tool_call_timeout_s", HOUR, "tool")
+VERIFY = Stage("verifying", "verify_timeout_s", 2 * HOUR, "verify", VERIFIER_ERROR)
+METRICS = Stage("computing the metrics", "aggregate_timeout_s", HOUR, "metrics")
 STAGES = (SEED, MODEL_CALL, TOOL_CALL, VERIFY, METRICS)
 
 _SEEDING = ("/seed_session", "/reset")
@@ -53,13 +59,14 @@ def stage_of(server_type: str | None, url_path: str) -> Stage | None:
 
 
 class StageTimeoutError(DeadlineExceededError):
-    """A server took longer for its part than it may; as a failure it is a `transport_timeout`."""
+    """A server took longer for its part than it may; its stage says which `failure_kind` that is."""
 
     def __init__(self, stage: Stage, server_name: str, path: str, seconds: float) -> None:
         super().__init__(
             f"{stage.name}: {server_name} did not answer {path} within {seconds:g} s ({stage.key} sets the limit)"
         )
         self.stage = stage
+        self.failure_kind = stage.failure_kind
         self.server_name = server_name
 
 

@@ -1,5 +1,7 @@
 """Short answers: the reward is 1 when a judge model says that a model's answer means the same as the expected one."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +17,7 @@ from nemo_gym.base_resources_server import (
 )
 from nemo_gym.judge import JudgeError, call_judge
 from nemo_gym.verifier_fixture import VerifierFixture
+from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
 from nemo_gym.verifiers.judges import Judge, JudgeEvaluation, JudgeSettings, issues_of, template_at
 from nemo_gym.verifiers.judging import (
     BothWays,
@@ -103,14 +106,9 @@ class LLMJudgeResourcesServer(SimpleResourcesServer):
 
     async def verify(self, body: LLMJudgeVerifyRequest) -> LLMJudgeVerifyResponse:  # type: ignore[override]
         evaluations: list[JudgeEvaluation] = []
-        answer = last_assistant_text(body.response)
+        answer, expected = last_assistant_text(body.response), _expected_answer(body)
         reason = self._refusal(answer)
-        try:
-            reward = 0.0 if reason else await self._judged(body, answer, evaluations)
-            own: dict[str, Any] = {"reward": reward, "failure_reason": reason}
-        except PatternTimeoutError as error:
-            own = unmeasured(error)
-        expected = _expected_answer(body)
+        own = {"reward": 0.0, "failure_reason": reason} if reason else await self._own(body, answer, evaluations)
         return verdict(LLMJudgeVerifyResponse, body, own, expected_answer=expected, judge_evaluations=evaluations)
 
     def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
@@ -130,31 +128,49 @@ class LLMJudgeResourcesServer(SimpleResourcesServer):
             return f"final_answer_too_long: {len(answer)} characters, at most {limit} are judged"
         return None
 
-    async def _judged(self, body: LLMJudgeVerifyRequest, answer: str, evaluations: list[JudgeEvaluation]) -> float:
-        """The reward. What the judge was asked goes to `evaluations`."""
+    async def _own(
+        self, body: LLMJudgeVerifyRequest, answer: str, evaluations: list[JudgeEvaluation]
+    ) -> dict[str, Any]:
+        """The reward, or why there is none. What the judge was asked goes to `evaluations`."""
         config, expected = self.config, _expected_answer(body)
-        question = await reduced(question_of(body.responses_create_params), config.question_extract_regex)
+        try:
+            question = await reduced(question_of(body.responses_create_params), config.question_extract_regex)
+        except PatternTimeoutError as error:
+            return unmeasured(error)
         own_pattern = _own_pattern(body) if config.use_per_record_regex else None
         threshold = config.extraction_length_threshold
         is_long = own_pattern is not None and threshold is not None and len(expected) > threshold
-        generated = answer if is_long else await reduced(answer, own_pattern or config.response_extract_regex)
+        pattern = None if is_long else own_pattern or config.response_extract_regex
+        try:
+            generated = await reduced(answer, pattern)
+        except PatternTimeoutError as error:
+            return await verdict_without_end(error, partial(reduced, ORDINARY, pattern))
 
         async def ask(first: str, second: str) -> Verdict:
             return await self._ask(question, first, second, evaluations)
 
-        said = await ask_both_ways(
-            ask,
-            expected,
-            self._safe(generated),
-            equal_label=self._equal_label(),
-            swap=config.check_twice_swap and not is_long,
-        )
+        swap = config.check_twice_swap and not is_long
+        is_rescued = own_pattern is not None and not is_long and config.check_full_generation_on_fail
+        return {"reward": await self._judged(ask, expected, generated, answer if is_rescued else None, swap=swap)}
+
+    async def _judged(
+        self,
+        ask: Callable[[str, str], Awaitable[Verdict]],
+        expected: str,
+        generated: str,
+        whole: str | None,
+        *,
+        swap: bool,
+    ) -> float:
+        """The reward of what was generated, or else of the whole answer."""
+        label = self._equal_label()
+        said = await ask_both_ways(ask, expected, self._safe(generated), equal_label=label, swap=swap)
         if said.is_equal or said.depends_on_order:
-            return said.reward(config.reward_if_swap_fails)
-        if own_pattern is None or is_long or not config.check_full_generation_on_fail:
+            return said.reward(self.config.reward_if_swap_fails)
+        if whole is None:
             return 0.0
-        whole = BothWays(await ask(expected, self._safe(answer)), equal_label=self._equal_label())
-        return config.reward_if_full_generation_succeeds if whole.is_equal else 0.0
+        is_equal = BothWays(await ask(expected, self._safe(whole)), equal_label=label).is_equal
+        return self.config.reward_if_full_generation_succeeds if is_equal else 0.0
 
     async def _ask(self, question: str, first: str, second: str, evaluations: list[JudgeEvaluation]) -> Verdict:
         if self.config.delimit_answers:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, PrivateAttr
@@ -14,16 +15,16 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
+from nemo_gym.verifiers.blame import verdict_without_end
 from nemo_gym.verifiers.long_texts import read_apart
 from nemo_gym.verifiers.response_text import all_text
-from nemo_gym.verifiers.verdicts import RowError, unmeasured, verdict
-from nemo_gym.verifiers.worker_pool import WorkerError, WorkerPool, WorkerTimeoutError
+from nemo_gym.verifiers.verdicts import RowError, verdict
+from nemo_gym.verifiers.worker_pool import WorkerError, WorkerPool
 from resources_servers.equivalence_rule.similarity import normalized as _normalize
 from resources_servers.equivalence_rule.similarity import similarity, weighted_similarity
 
 __all__ = ["_normalize"]
 
-_FAR_LONGER = 10
 _WORKER_BYTES = 2 << 30
 
 
@@ -80,8 +81,7 @@ class EquivalenceRuleResourcesServer(SimpleResourcesServer):
         try:
             own["reward"] = await self.score(response, answer)
         except (RowError, WorkerError) as error:
-            is_drawn_out = isinstance(error, WorkerTimeoutError) and len(response) > _FAR_LONGER * len(answer)
-            own = {"reward": 0.0, "failure_reason": str(error)} if is_drawn_out else unmeasured(error)
+            own = await verdict_without_end(error, partial(self.score, answer, answer))
         return verdict(EquivalenceRuleVerifyResponse, body, own, equivalence_score=own["reward"])
 
     async def score(self, response: str, answer: str) -> float:

@@ -1,5 +1,6 @@
 """Formatting instructions: the reward is 1 when a text has the wanted form, whatever it says."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from nemo_gym.base_resources_server import (
@@ -10,9 +11,10 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
+from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
 from nemo_gym.verifiers.patterns import PatternTimeoutError
 from nemo_gym.verifiers.response_text import all_text
-from nemo_gym.verifiers.verdicts import RowError, unmeasured, verdict
+from nemo_gym.verifiers.verdicts import RowError, verdict
 from resources_servers.format_verification.checks import check_format
 
 
@@ -47,7 +49,8 @@ class FormatVerificationResourcesServer(SimpleResourcesServer):
         try:
             details = await check_format(body.verifier, all_text(body.response))
         except (PatternTimeoutError, RowError) as error:
-            return verdict(FormatVerificationVerifyResponse, body, unmeasured(error), match_details={})
+            own = await verdict_without_end(error, partial(check_format, body.verifier, ORDINARY))
+            return verdict(FormatVerificationVerifyResponse, body, own, match_details={})
         reward = float(details["passed"])
         return verdict(FormatVerificationVerifyResponse, body, reward=reward, match_details=details)
 

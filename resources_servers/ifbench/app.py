@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,9 +21,10 @@ from nemo_gym.base_resources_server import (
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.errors import GymError
 from nemo_gym.verifier_fixture import server_fixture
+from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
 from nemo_gym.verifiers.instructions.following import Checkers, followed, graded, instruction_pool
 from nemo_gym.verifiers.response_text import last_item_text
-from nemo_gym.verifiers.verdicts import unmeasured, verdict
+from nemo_gym.verifiers.verdicts import verdict
 from nemo_gym.verifiers.worker_pool import Library, WorkerPool
 from resources_servers.ifbench.setup_ifbench import FOLDER, is_installed
 
@@ -84,7 +86,8 @@ class IFBenchResourcesServer(SimpleResourcesServer):
             strict, loose = await self.following(body, variants)
             own = {"reward": graded(strict, body.grading_mode), "reward_loose": graded(loose, body.grading_mode)}
         except GymError as error:
-            return verdict(IFBenchVerifyResponse, body, unmeasured(error))
+            own = await verdict_without_end(error, partial(self.following, body, [ORDINARY]))
+            return verdict(IFBenchVerifyResponse, body, own)
         return verdict(
             IFBenchVerifyResponse,
             body,

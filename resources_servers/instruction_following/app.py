@@ -1,5 +1,6 @@
 """Verifiable instructions: the reward is 1 when a text follows all instructions of its row, or the share it follows."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +16,10 @@ from nemo_gym.base_resources_server import (
 )
 from nemo_gym.errors import GymError
 from nemo_gym.verifier_fixture import server_fixture
+from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
 from nemo_gym.verifiers.instructions.following import Checkers, followed, graded, instruction_pool, package_there
 from nemo_gym.verifiers.response_text import last_item_text
-from nemo_gym.verifiers.verdicts import unmeasured, verdict
+from nemo_gym.verifiers.verdicts import verdict
 from nemo_gym.verifiers.worker_pool import Library, WorkerPool
 
 REGISTRY = "verifiable_instructions.instructions_registry"
@@ -87,7 +89,8 @@ class InstructionFollowingResourcesServer(SimpleResourcesServer):
             following = await self.following(task, last_item_text(body.response))
             reward = graded(following, task.grading_mode)
         except GymError as error:
-            own = unmeasured(error) | {"follow_all_instructions": False, "follow_instruction_list": []}
+            fields = await verdict_without_end(error, partial(self.following, task, ORDINARY))
+            own = {**fields, "follow_all_instructions": False, "follow_instruction_list": []}
             return verdict(InstructionFollowingVerifyResponse, body, own)
         return verdict(
             InstructionFollowingVerifyResponse,

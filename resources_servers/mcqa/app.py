@@ -1,5 +1,6 @@
 """Multiple choice questions: the reward is 1 when the letter a model settles on is the right one."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from nemo_gym.base_resources_server import (
@@ -10,11 +11,12 @@ from nemo_gym.base_resources_server import (
     ReverifyMode,
     SimpleResourcesServer,
 )
+from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
 from nemo_gym.verifiers.long_texts import read_apart
 from nemo_gym.verifiers.metrics import AVERAGE, MAJORITY, PASS, Headline, PassMetricsMixin
 from nemo_gym.verifiers.patterns import PatternError, PatternTimeoutError, find_groups
 from nemo_gym.verifiers.response_text import all_text
-from nemo_gym.verifiers.verdicts import RowError, unmeasured, verdict
+from nemo_gym.verifiers.verdicts import RowError, verdict
 from resources_servers.mcqa.answers import GradingMode, Options, RowGradingMode, read_answer, read_match
 
 
@@ -64,7 +66,9 @@ class MCQAResourcesServer(PassMetricsMixin, SimpleResourcesServer):
         try:
             answer = await self.extract_answer(body)
         except (PatternTimeoutError, RowError) as error:
-            return verdict(MCQAVerifyResponse, body, unmeasured(error), expected_answer=gold)
+            pattern, options = (body.template_metadata or {}).get("output_regex"), Options.of(body.options)
+            own = await verdict_without_end(error, partial(matched_letter, pattern, ORDINARY, options))
+            return verdict(MCQAVerifyResponse, body, own, expected_answer=gold)
         reward = float(answer is not None and answer == gold)
         return verdict(MCQAVerifyResponse, body, reward=reward, expected_answer=gold, extracted_answer=answer)
 

@@ -1,5 +1,6 @@
 """Structured answers: the reward is 1 when a text, or the arguments of a call, fit the JSON Schema of the row."""
 
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
@@ -13,13 +14,20 @@ from nemo_gym.base_resources_server import (
     SimpleResourcesServer,
 )
 from nemo_gym.openai_utils import NeMoGymResponseFunctionToolCall
+from nemo_gym.verifiers.blame import verdict_without_end
 from nemo_gym.verifiers.extraction import fenced_blocks
 from nemo_gym.verifiers.metrics import flat, mean_by
 from nemo_gym.verifiers.response_text import all_text, function_calls
 from nemo_gym.verifiers.verdicts import unmeasured, verdict
 from nemo_gym.verifiers.worker_pool import WorkerError, WorkerPool
-from resources_servers.structured_outputs.checking import ErrorType, Problem, check_arguments, check_text
-from resources_servers.structured_outputs.documents import SchemaType
+from resources_servers.structured_outputs.checking import (
+    MESSAGE_LENGTH,
+    ErrorType,
+    Problem,
+    check_arguments,
+    check_text,
+)
+from resources_servers.structured_outputs.documents import SIMPLEST, SchemaType
 
 __all__ = ["SchemaType"]
 
@@ -105,36 +113,33 @@ class StructuredOutputsResourcesServer(SimpleResourcesServer):
         try:
             problem = await self.problem_of(body)
         except WorkerError as error:
-            return verdict(StructuredOutputsVerifyResponse, body, unmeasured(error))
-        if problem is None:
-            return verdict(StructuredOutputsVerifyResponse, body, reward=1.0)
-        own = {"error_type": problem.error_type, "error_message": problem.error_message, "reward": 0.0}
-        if problem.is_rows:
-            own |= unmeasured(f"schema_str can't be used: {problem.error_message}")
+            fields = await verdict_without_end(error, partial(self._checked, body, simplest_for(body)))
+            problem = Problem("validation_error", str(error)[:MESSAGE_LENGTH])
+        else:
+            if problem is None:
+                return verdict(StructuredOutputsVerifyResponse, body, reward=1.0)
+            is_rows, message = problem.is_rows, problem.error_message
+            fields = unmeasured(f"schema_str can't be used: {message}") if is_rows else {"reward": 0.0}
+        own = {"error_type": problem.error_type, "error_message": problem.error_message, **fields}
         return verdict(StructuredOutputsVerifyResponse, body, own)
 
     async def problem_of(self, body: StructuredOutputsVerifyRequest) -> Problem | None:
         """What is wrong with the response, if anything. Raises WorkerError when that can't be told."""
         if body.response_mode == "tool_call":
             call = only_call(body)
-            if isinstance(call, Problem):
-                return call
-            return await self._pool.run(
-                check_arguments, call.arguments, body.schema_str, body.tool_payload_key, timeout=SECONDS
-            )
+            return call if isinstance(call, Problem) else await self._checked(body, call.arguments)
         text = all_text(body.response)
         if not text.strip():
             return Problem("empty_response")
-        if self.config.accept_fenced:
-            text = unfenced(text)
-        return await self._pool.run(
-            check_text,
-            text,
-            body.schema_str,
-            body.schema_type,
-            coerce_xml_types=self.config.xml_coerce_types,
-            timeout=SECONDS,
-        )
+        return await self._checked(body, unfenced(text) if self.config.accept_fenced else text)
+
+    async def _checked(self, body: StructuredOutputsVerifyRequest, text: str) -> Problem | None:
+        """What is wrong with a text or the arguments of a call. Raises WorkerError."""
+        run = self._pool.run
+        if body.response_mode == "tool_call":
+            return await run(check_arguments, text, body.schema_str, body.tool_payload_key, timeout=SECONDS)
+        coerce = self.config.xml_coerce_types
+        return await run(check_text, text, body.schema_str, body.schema_type, coerce_xml_types=coerce, timeout=SECONDS)
 
     def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
         """The mean reward of every kind of schema, problem, prompt and tool there is."""
@@ -157,6 +162,10 @@ def only_call(body: StructuredOutputsVerifyRequest) -> NeMoGymResponseFunctionTo
     if body.tool_name and calls[0].name != body.tool_name:
         return Problem("wrong_tool_name", f"{calls[0].name!r} instead of {body.tool_name!r}"[:200])
     return calls[0]
+
+
+def simplest_for(body: StructuredOutputsVerifyRequest) -> str:
+    return SIMPLEST[SchemaType.JSON if body.response_mode == "tool_call" else body.schema_type]
 
 
 def unfenced(text: str) -> str:

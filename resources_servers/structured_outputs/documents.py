@@ -23,6 +23,16 @@ class SchemaType(StrEnum):
     CSV = "csv"
 
 
+SIMPLEST = {
+    SchemaType.JSON: "{}",
+    SchemaType.YAML: "{}",
+    SchemaType.XML: "<a/>",
+    SchemaType.TOML: "",
+    SchemaType.CSV: "a\n",
+}
+"""A document of each kind that takes no time to read."""
+
+
 class DocumentError(ValueError):
     """A text is not what it should be."""
 

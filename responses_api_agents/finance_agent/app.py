@@ -115,7 +115,11 @@ class FinanceAgent(SimpleAgent):
             post_tool=partial(self._post_tool, session),
             cookies=session.resources_cookies if session else cookie_values(request.cookies),
             budgets=Budgets(
-                config.max_steps, config.max_time_seconds, config.model_call_timeout, config.tool_call_timeout
+                config.max_steps,
+                config.max_time_seconds,
+                config.model_call_timeout,
+                config.tool_call_timeout,
+                config.max_tool_output_bytes,
             ),
             habits=Habits(
                 tuple(config.done_tools),

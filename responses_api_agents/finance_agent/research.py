@@ -18,7 +18,7 @@ from responses_api_agents.simple_agent.activation import AskModel, PostTool
 from responses_api_agents.simple_agent.conversation import cookie_values, tool_calls
 from responses_api_agents.simple_agent.environment import raise_for_lost_session
 from responses_api_agents.simple_agent.recording import Recording
-from responses_api_agents.simple_agent.tools import RefusedToolCall, parsed_arguments, tool_path
+from responses_api_agents.simple_agent.tools import RefusedToolCall, parsed_arguments, tool_output, tool_path
 
 T = TypeVar("T")
 
@@ -36,12 +36,13 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class Budgets:
-    """Bounds of an activation, in model calls and in seconds; None for no bound."""
+    """Bounds of an activation, in model calls, seconds and bytes; None for no bound."""
 
     max_steps: int | None
     max_time_seconds: float | None
     model_call_timeout: float | None
     tool_call_timeout: float | None
+    max_tool_output_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class Research:
             raise _SessionLostError(error) from error
         self.cookies = cookie_values(answer.cookies) or self.cookies
         error_type = None if 200 <= answer.status < 400 else f"http_{answer.status}"
-        return content.decode("utf-8", errors="replace"), error_type
+        return tool_output(content, self.budgets.max_tool_output_bytes), error_type
 
     def _reason_to_abort(self, output: str) -> str | None:
         kinds = tuple(f"{kind}:" for kind in self.habits.abort_on_tool_error_types)

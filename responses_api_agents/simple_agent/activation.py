@@ -11,7 +11,7 @@ from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseFunctionToolCa
 from responses_api_agents.simple_agent.conversation import Conversation, cookie_values, mark_unfinished, tool_calls
 from responses_api_agents.simple_agent.environment import raise_for_lost_session
 from responses_api_agents.simple_agent.recording import Recording
-from responses_api_agents.simple_agent.tools import RefusedToolCall, parsed_arguments, tool_path
+from responses_api_agents.simple_agent.tools import RefusedToolCall, parsed_arguments, tool_output, tool_path
 
 AskModel = Callable[[Any, dict[str, str] | None], Awaitable[tuple[Any, dict[str, str]]]]
 """Given a request and the model server's cookies: its answer's JSON, and its cookies now."""
@@ -41,6 +41,7 @@ class Activation:
     cookies: dict[str, str]
     max_steps: int | None
     execute_tools: bool
+    max_tool_output_bytes: int | None = None
     recording: Recording | None = None
     model_cookies: dict[str, str] | None = None
     status: Literal["completed", "incomplete"] = "incomplete"
@@ -83,7 +84,7 @@ class Activation:
         return True
 
     async def _tool_output(self, call: NeMoGymResponseFunctionToolCall) -> str:
-        """What the tool answered, whatever its status; for a call that isn't made, why."""
+        """What the tool answered, whatever its status; why, for a call that isn't made or an answer that isn't read."""
         started_at = time.time()
         output: str | None = None
         error_type: str | None = None
@@ -92,8 +93,7 @@ class Activation:
             answer = await self.post_tool(call.name, url_path, arguments, self.cookies)
             await raise_for_lost_session(answer)
             self.cookies.update(cookie_values(answer.cookies))
-            content: bytes = await answer.read()
-            output = content.decode("utf-8", errors="replace")
+            output = tool_output(await answer.read(), self.max_tool_output_bytes)
             error_type = None if 200 <= answer.status < 400 else f"http_{answer.status}"
             return output
         except RefusedToolCall as refused:

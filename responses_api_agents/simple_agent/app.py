@@ -30,13 +30,15 @@ from responses_api_agents.simple_agent.tools import offered_tools
 
 
 class SimpleAgentConfig(BaseResponsesAPIAgentConfig):
-    """`max_steps` bounds the model calls of an activation; none or 0 for no bound. Without `execute_tools` an
-    activation ends with the calls the model asks for."""
+    """`max_steps` bounds the model calls of an activation, `max_tool_output_bytes` what a tool may answer, instead of
+    which the model then reads that it was too long; none or 0 for no bound. Without `execute_tools` an activation ends
+    with the calls the model asks for."""
 
     resources_server: ResourcesServerRef | None = None
     model_server: ModelServerRef
     max_steps: int | None = Field(default=None, ge=0)
     execute_tools: bool = True
+    max_tool_output_bytes: int | None = Field(default=10_000_000, ge=0)
 
 
 class SimpleAgentRunRequest(BaseRunRequest):
@@ -124,6 +126,7 @@ class SimpleAgent(SimpleResponsesAPIAgent):
             cookies=session.resources_cookies if session else cookie_values(request.cookies),
             max_steps=self.config.max_steps,
             execute_tools=self.config.execute_tools,
+            max_tool_output_bytes=self.config.max_tool_output_bytes,
             recording=self._recording(request, session),
         )
 

@@ -59,6 +59,15 @@ def parsed_arguments(arguments: str) -> dict[str, Any]:
     return parsed
 
 
+def tool_output(content: bytes, most_bytes: int | None) -> str:
+    """What a tool answered, as the model reads it. RefusedToolCall for more than `most_bytes`; none or 0 bounds
+    nothing."""
+    if most_bytes and len(content) > most_bytes:
+        reason = f"The tool's answer has {len(content):,} bytes, more than the {most_bytes:,} allowed: ask for less"
+        raise RefusedToolCall(reason, error_type="ToolOutputTooLarge")
+    return content.decode("utf-8", errors="replace")
+
+
 def _is_callable(name: str) -> bool:
     bare = name.strip("/. ")
     is_below = bare.partition("/")[0] in _ROOTS

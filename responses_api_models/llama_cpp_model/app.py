@@ -80,6 +80,7 @@ class LlamaCppModel(SimpleResponsesAPIModel):
     _engine: Engine = PrivateAttr()
     _client: EngineClient = PrivateAttr()
     _model: str = PrivateAttr(default="")
+    _has_seen_tools: bool = PrivateAttr(default=False)
 
     def model_post_init(self, context: Any) -> None:
         self._converter = ResponsesConverter(
@@ -133,8 +134,10 @@ class LlamaCppModel(SimpleResponsesAPIModel):
         """The engine's chat completion; a prompt that doesn't fit the context is answered as cut off."""
         outcome = start_model_execution(request, upstream_attempted=True)
         wants_tokens = self.config.return_token_id_information
+        engine_body = self._engine_body(body)
+        await self._warn_of_tools(engine_body)
         try:
-            completion, tokens = await self._client.chat(self._engine_body(body), with_tokens=wants_tokens)
+            completion, tokens = await self._client.chat(engine_body, with_tokens=wants_tokens)
         except ContextOverflow:
             outcome["response_source"], outcome["local_response_reason"] = "local", "context_length_exceeded"
             return NeMoGymChatCompletion.model_validate(local_completion(self._model, "length"))
@@ -144,6 +147,19 @@ class LlamaCppModel(SimpleResponsesAPIModel):
         if tokens is not None:
             _put_tokens(completion["choices"][0], tokens, keep_logprobs=bool(body.logprobs))
         return NeMoGymChatCompletion.model_validate(completion)
+
+    async def _warn_of_tools(self, engine_body: dict[str, Any]) -> None:
+        """Say once, when tools are offered for the first time, that the model never hears of them."""
+        tools = engine_body.get("tools")
+        if not tools or self._has_seen_tools:
+            return
+        self._has_seen_tools = True
+        if not await self._client.shows_tools(tools):
+            print(
+                f"Warning: {self._model} can't call tools: its chat template leaves them out, so rollouts that need "
+                "them get no calls. Name a model that can by --model-type, or by model_path.",
+                flush=True,
+            )
 
     def _engine_body(self, body: NeMoGymChatCompletionCreateParamsNonStreaming) -> dict[str, Any]:
         """What a caller set, as far as the engine knows it."""

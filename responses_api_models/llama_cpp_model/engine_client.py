@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from nemo_gym.errors import GymError
 from responses_api_models.llama_cpp_model.exact_tokens import ExactTokens, asking_for_tokens, take_exact_tokens
 
 _CHAT = "/v1/chat/completions"
+_TEMPLATE = "/apply-template"
 _OVERFLOW = "exceed_context_size_error"
 
 
@@ -46,6 +48,16 @@ class EngineClient:
                 return await self._post(_CHAT, body), None
             completion = await self._post(_CHAT, asking_for_tokens(body))
             return completion, await take_exact_tokens(completion, self._post)
+
+    async def shows_tools(self, tools: Sequence[Any]) -> bool:
+        """Whether the model's chat template tells it of tools (in the shape of chat completions); True if unknown."""
+        names = [tool.get("function", {}).get("name") for tool in tools if isinstance(tool, Mapping)]
+        probe = {"messages": [{"role": "user", "content": ""}], "tools": list(tools)}
+        try:
+            prompt = str((await self._post(_TEMPLATE, probe)).get("prompt"))
+        except (HTTPException, EngineFailure, ContextOverflow):
+            return True
+        return any(name and name in prompt for name in names)
 
     async def close(self) -> None:
         """Closes what is open."""

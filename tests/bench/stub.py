@@ -15,7 +15,11 @@ from typing import Any
 import orjson
 from omegaconf import OmegaConf
 
-import nemo_gym.server_utils  # noqa: F401 - as in a command that has begun its work
+# As in a command that has begun its work; and the time of a floor doesn't hold what it imports either.
+import nemo_gym.rollouts.collect
+import nemo_gym.rollouts.enrichment
+import nemo_gym.rollouts.prompting
+import nemo_gym.server_utils  # noqa: F401
 from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper
 from nemo_gym.serve.garbage import relax_collection
 

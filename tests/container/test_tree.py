@@ -1,6 +1,7 @@
 """The tree of the container, and the commands its notes show, with no package index and as root and another user."""
 
 import json
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -21,6 +22,9 @@ PREBUILT = (
     "responses_api_agents/finance_agent",
     "responses_api_models/vllm_model",
     "responses_api_models/openai_model",
+    "environment_servers/legacy_agent",
+    "environment_servers/single_agent_turn",
+    "environment_servers/single_agent_turn_legacy",
 )
 DEVELOPMENT = {"pytest", "mypy", "ruff", "pre_commit", "hypothesis", "coverage"}
 FREEFORM = "gym env start --resources-server format_verification/freeform_formatting --model-type vllm_model"
@@ -51,6 +55,7 @@ def test_every_path_of_the_notes_is_there(tree: Tree) -> None:
     for name in ("Gym", "gym-cli-venv", "gym-venvs"):
         assert (opt / "chainguard/nemo-gym" / name).resolve() == (opt / name).resolve()
     assert {str(path.parent.relative_to(tree.venvs)) for path in tree.venvs.glob("*/*/.venv")} >= set(PREBUILT)
+    assert tree.gym.readlink() == opt / "gym-cli-venv/bin/gym"
     assert "skip_venv_if_present: true" in (tree.source / "env.yaml").read_text()
 
 
@@ -140,7 +145,9 @@ def test_a_component_that_needs_nothing_more_is_built_on_demand(in_tree: Contain
     command = f"gym env start --resources-server blackjack --model-type vllm_model +dry_run=true {head(in_tree)}"
     done = in_tree.shell(f"{command} +policy_base_url=http://127.0.0.1:9/v1 +policy_api_key=EMPTY +policy_model_name=M")
     assert done.returncode == 0, done.stderr
-    assert (tree.venvs / "resources_servers/blackjack/.venv/bin/python").exists()
+    made = tree.venvs / "resources_servers/blackjack"
+    assert (made / ".venv/bin/python").exists()
+    shutil.rmtree(made)  # the next user makes it too
 
 
 def test_a_component_with_packages_of_its_own_is_refused_by_name_without_an_index(

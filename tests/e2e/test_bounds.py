@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.harness import Workplace, question
-from tests.mock_provider import Fault, MockProvider, Reply, Script
+from tests.mock_provider import Fault, MockProvider, Reply, Script, ToolCall
 
 RUN = ("eval", "run", "--resources-server", "mcqa", "--model-type", "openai_model", "-i", "rows.jsonl", "-o", "r.jsonl")
 RIGHT = Reply(text="\\boxed{A}")
@@ -44,6 +44,54 @@ def test_a_model_call_that_never_ends_is_a_failure_that_says_which(tmp_path_fact
         "the model call: policy_model did not answer /v1/responses within 0.5 s (model_call_timeout_s sets the limit)"
     )
     assert all(told in str(failure["_ng_failure_cause"]) for failure in failures)
+    assert "Retry 1 of rollout" in ended.err and "Retry 2" not in ended.err
+
+
+SLOW = """\
+import time
+
+from nemo_gym import Environment
+
+env = Environment(tasks=[{"question": "Look, please."}], prompt="{question}")
+
+
+@env.tool
+def look() -> str:
+    "Look."
+    time.sleep(LOOK)
+    return "seen"
+
+
+@env.verify
+def verify(response):
+    time.sleep(VERIFY)
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("placement", ["process", "shared"])
+@pytest.mark.parametrize(
+    ("slow", "key", "kind", "where"),
+    [
+        ("LOOK", "tool_call_timeout_s", "transport_timeout", "tool"),
+        ("VERIFY", "verify_timeout_s", "verifier_error", "verifier"),
+    ],
+)
+def test_a_tool_or_verifier_that_takes_too_long_is_counted_as_that(
+    tmp_path_factory: pytest.TempPathFactory, placement: str, slow: str, key: str, kind: str, where: str
+) -> None:
+    calls = Reply(text=None, tool_calls=(ToolCall("look", {}),))
+    with MockProvider(Script(replies=(calls,) * 2 if slow == "LOOK" else (calls, RIGHT) * 2)) as provider:
+        place = workplace(tmp_path_factory.mktemp("slow"), provider, 1)
+        seconds = {"LOOK": "0", "VERIFY": "0", slow: "600"}
+        source = SLOW.replace("LOOK", seconds["LOOK"]).replace("VERIFY", seconds["VERIFY"])
+        (place.folder / "slow.py").write_text(source)
+        run = ("eval", "run", "slow.py", "--model-type", "openai_model", "-o", "r.jsonl")
+        ended = place.gym(*run, f"+{key}=1", f"+placement={placement}")
+    assert f"1 asked: 0 measured, 1 failed ({where} 1), 0 unknown" in ended.out + ended.err, ended.err
+    (failure,) = place.read_rows("r_failures.jsonl")
+    assert failure["_ng_failure_class"] == kind
+    assert f"within 1 s ({key} sets the limit)" in failure["_ng_failure_cause"]["message"]
     assert "Retry 1 of rollout" in ended.err and "Retry 2" not in ended.err
 
 

@@ -49,7 +49,7 @@ def test_it_runs_by_its_path_and_resumes_only_as_the_same_file(place: Workplace)
     (place.folder / NAME).write_text(SOURCE.replace("The basket holds", "It holds"), encoding="utf-8")
     refused = place.gym(*run, "--resume")
     assert refused.code == 1
-    assert "code of resources_servers/shop" in refused.error
+    assert "code of resources_servers/shop: shop.py has changed\n" in refused.error
 
 
 def test_it_is_served_by_its_path_and_collected_without_serving(place: Workplace) -> None:

@@ -15,6 +15,7 @@ from nemo_gym.serve.control_socket import ask
 from tests.e2e.harness import Workplace, question
 from tests.e2e.test_supervision import PROCESS, RUN, SHARED, processes
 from tests.mock_provider import MockProvider, Reply
+from tests.ports import free_port
 
 SERVER_KEYS = {
     *("name", "server_type", "implementation", "pid", "processes", "state", "restarts", "uptime_s", "cpu_s"),
@@ -22,7 +23,7 @@ SERVER_KEYS = {
 }
 VIEW_KEYS = {
     *("version", "as_of", "port", "pid", "command", "uptime_s", "findings", "servers", "processes", "collectors"),
-    *("stages", "rollouts", "backends"),
+    *("stages", "rollouts", "backends", "waits"),
 }
 
 
@@ -81,6 +82,22 @@ def test_a_server_that_hangs_is_named_with_what_to_do(stuck: Workplace) -> None:
         run.wait_until(lambda: "gives no answer" not in "".join(view(stuck)["findings"]))
         run.stop(signal.SIGINT)
     assert "Traceback" not in run.text
+
+
+def test_a_run_that_waits_for_its_model_says_so(tmp_path: Path) -> None:
+    """D30: an endpoint that refuses connections is what the run is about, not that nothing is in flight."""
+    place = Workplace(tmp_path)
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    place.write_env(policy_base_url=url, policy_api_key="k", policy_model_name="mock")
+    with place.started("env", "start", *RUN[2:6]) as servers:
+        servers.wait_until(lambda: any(place.runs.glob("*/*/run.json")) and bool(view(place)["waits"]))
+        told = view(place)
+        (wait,) = told["waits"]
+        assert url in wait["endpoint"] and wait["why"] == "connection refused" and wait["limit"] == 600
+        (finding,) = told["findings"]
+        assert finding.startswith(f"The run waits for {url} (from policy_model.") and "No rollout" not in finding
+        assert "of at most 10 min 0 s; +model_endpoint_readiness_timeout_seconds=N changes that" in finding
+        assert servers.stop(signal.SIGTERM) == 0
 
 
 def test_a_collector_against_running_servers_is_seen_too(stuck: Workplace) -> None:

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from nemo_gym.environment_server import Environment, EnvironmentResourcesServer, EnvironmentResourcesServerConfig
 from nemo_gym.onefile.errors import EnvironmentFileError
 from nemo_gym.server_utils import ServerClient
-from nemo_gym.testing.responses import call, response
+from nemo_gym.testing.responses import call, message, response
 
 ADDRESS = {"name": "shop", "host": "127.0.0.1", "port": 1, "entrypoint": "app.py"}
 
@@ -115,6 +115,30 @@ def test_what_the_verifier_raises_is_the_verifiers_failure_and_names_its_line() 
     assert (answer.status_code, cause["kind"]) == (500, "verifier_error")
     line = divides.__code__.co_firstlineno + 2
     assert cause["message"] == f"{__file__}:{line}: `divides` raised ZeroDivisionError: division by zero"
+
+
+def test_of_long_errors_the_log_keeps_the_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    env = Environment(tasks=[{"question": "?", "what": "raise"}])
+
+    @env.tool
+    def shout(text: str) -> str:
+        """Fail."""
+        raise ValueError(text)
+
+    @env.verify
+    def judge(response: Any, task: dict[str, Any]) -> Any:
+        if response.text:
+            raise ValueError(response.text)
+        return "x" * 100_000
+
+    client = client_of(env)
+    told = client.post("/shout", json={"text": "x" * 100_000})
+    assert told.status_code == 400 and len(told.json()["error"]) > 100_000
+    for answer in (verified(client, env, message("x" * 100_000)), verified(client, env)):
+        assert answer.status_code == 500 and len(answer.text) < 5_000
+    assert len(caplog.messages) == 3
+    for line in caplog.messages:
+        assert "xxxxx" in line and "x" * 3_000 not in line
 
 
 def test_a_state_that_cannot_be_made_names_its_line() -> None:

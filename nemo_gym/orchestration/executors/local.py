@@ -90,4 +90,5 @@ def _status(one: BenchmarkRecord, supervisor_lives: bool) -> JobStatus:
     except OSError:
         measured = 0
     job_id = one.job_id or f"local-{os.getpid()}"
-    return JobStatus(one.benchmark, name, job_id, state.attempt, state.seconds, measured, reason)
+    seconds = state.seconds_at(time.time()) if supervisor_lives else state.seconds
+    return JobStatus(one.benchmark, name, job_id, state.attempt, seconds, measured, reason)

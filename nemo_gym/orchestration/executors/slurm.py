@@ -12,10 +12,11 @@ from nemo_gym.orchestration.errors import SubmissionError
 from nemo_gym.orchestration.executors.base import Executor, JobStatus
 from nemo_gym.orchestration.jobs import BenchmarkRecord, SubmissionRecord
 from nemo_gym.orchestration.plan import RunPlan
-from nemo_gym.orchestration.script.resuming import CHAIN, SUCCESSOR
+from nemo_gym.orchestration.script.resuming import CANCELLED, CHAIN, ENDS, SUCCESSOR
 
 _JOB_ID = re.compile(r"(\d+)(?:;\S*)?")
 _LINE_BREAK = "\x1f"
+_ACTIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"})
 
 _SUBMIT = r"""submit() {  # benchmark, script
   local said verdict=queued
@@ -33,12 +34,16 @@ look() {  # benchmark, folder, job
   tell successor "$1" "$next"
   tell reason "$1" "$(head -n 1 "$2/.gym_reason" | tr '\t' ' ')"
   tell measured "$1" "$(wc -l < "$2/artifacts/rollouts.jsonl")"
+  tell noted "$1" "$(tr '\n' ';' < "$2/@ENDS@")"
   ids="$ids $3 $chain $next"
 } 2>/dev/null"""
 
 _ASK = r"""ids="$(printf '%s\n' $ids | sort -un | paste -sd, -)"
 sacct -X -n -P -j "$ids" -o JobID,State,ElapsedRaw | while IFS= read -r line; do tell sacct - "$line"; done
-squeue -h -j "$ids" -o '%i|%T' 2>/dev/null | while IFS= read -r line; do tell squeue - "$line"; done"""
+if ! queue="$(squeue -h -j "$ids" -o '%i|%T' 2>&1)"; then
+  case "$queue" in *"Invalid job id"*) ;; *) tell silent - "$(printf %s "$queue" | tail -n 1 | tr '\t' ' ')" ;; esac
+fi
+printf '%s\n' "$queue" | while IFS= read -r line; do tell squeue - "$line"; done"""
 
 
 class SlurmExecutor(Executor):
@@ -69,7 +74,8 @@ class SlurmExecutor(Executor):
         ids = [job_id for one in active for job_id in reversed(seen.jobs_of(one)) if seen.is_active(job_id)]
         if not ids:
             return []
-        answer = connection.run(f"scancel {' '.join(ids)}\n")
+        marks = [shlex.quote(f"{one.job_dir}/{CANCELLED}") for one in active]
+        answer = connection.run(f"touch {' '.join(marks)}\nscancel {' '.join(ids)}\n")
         if answer.code:
             raise SubmissionError(f"scancel {' '.join(ids)} failed: {answer.err.strip() or 'it says nothing more'}.")
         return [one.benchmark for one in active]
@@ -77,7 +83,11 @@ class SlurmExecutor(Executor):
 
 @dataclass
 class _Seen:
-    """What the cluster and the folders say: chains and successors by benchmark, states by job."""
+    """What the cluster and the folders say: chains and successors by benchmark, states and seconds by job.
+
+    `noted` is what jobs wrote down themselves as they ended, for clusters without accounts; `silence` is why the
+    controller doesn't answer.
+    """
 
     chains: dict[str, list[str]] = field(default_factory=dict)
     successors: dict[str, str] = field(default_factory=dict)
@@ -85,6 +95,8 @@ class _Seen:
     measured: dict[str, int] = field(default_factory=dict)
     in_queue: dict[str, str] = field(default_factory=dict)
     accounted: dict[str, tuple[str, int]] = field(default_factory=dict)
+    noted: dict[str, tuple[str, int]] = field(default_factory=dict)
+    silence: str | None = None
 
     def jobs_of(self, one: BenchmarkRecord) -> list[str]:
         """The jobs of a benchmark, oldest first, with the one that waits to go on."""
@@ -93,10 +105,17 @@ class _Seen:
         return [*ids, *([successor] if successor and successor not in ids else [])]
 
     def is_active(self, job_id: str) -> bool:
-        return job_id in self.in_queue
+        """Whether it is in the queue; while nobody tells that, by its account."""
+        return job_id in self.in_queue or (self.silence is not None and self.state(job_id) in _ACTIVE)
 
     def state(self, job_id: str) -> str:
-        return self.in_queue.get(job_id) or self.accounted.get(job_id, ("UNKNOWN", 0))[0]
+        return self.in_queue.get(job_id) or self._ended(job_id)[0]
+
+    def seconds(self, job_id: str) -> int:
+        return self._ended(job_id)[1]
+
+    def _ended(self, job_id: str) -> tuple[str, int]:
+        return self.accounted.get(job_id) or self.noted.get(job_id) or ("UNKNOWN", 0)
 
 
 def _new_mark() -> str:
@@ -126,7 +145,10 @@ def _look(queued: list[BenchmarkRecord], connection: Connection) -> _Seen:
     """Read the chains, then ask for all jobs of them at once."""
     mark = _new_mark()
     lines = [
-        _LOOK.replace("@MARK@", mark).replace("@CHAIN@", CHAIN).replace("@SUCCESSOR@", SUCCESSOR),
+        _LOOK.replace("@MARK@", mark)
+        .replace("@CHAIN@", CHAIN)
+        .replace("@SUCCESSOR@", SUCCESSOR)
+        .replace("@ENDS@", ENDS),
         *(f"look {one.benchmark} {shlex.quote(one.job_dir)} {one.job_id}" for one in queued),
         _ASK,
     ]
@@ -134,11 +156,9 @@ def _look(queued: list[BenchmarkRecord], connection: Connection) -> _Seen:
     seen = _Seen()
     for kind, benchmark, text in _marked(answer.out, mark, 3):
         _take(seen, kind, benchmark, text.strip())
-    if not seen.in_queue and not seen.accounted:
-        why = answer.err.strip().splitlines()
-        raise SubmissionError(
-            f"Slurm says nothing about the jobs: {why[-1] if why else 'sacct and squeue know none of them'}."
-        )
+    if not seen.in_queue and not seen.accounted and (seen.silence is not None or not seen.noted):
+        why = seen.silence or (answer.err.strip().splitlines() or ["sacct and squeue know none of them"])[-1]
+        raise SubmissionError(f"Slurm says nothing about the jobs: {why}.")
     return seen
 
 
@@ -156,6 +176,18 @@ def _take(seen: _Seen, kind: str, benchmark: str, text: str) -> None:
         seen.accounted[parts[0]] = (parts[1].split(" ")[0], int(parts[2] or 0))
     elif kind == "squeue" and len(parts) == 2:
         seen.in_queue[parts[0]] = parts[1]
+    elif kind == "silent":
+        seen.silence = text or "squeue failed"
+    elif kind == "noted":
+        seen.noted.update(_notes(text))
+
+
+def _notes(text: str) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Ends that jobs noted: `job exit-code seconds` each."""
+    for note in text.split(";"):
+        words = note.split()
+        if len(words) == 3 and all(word.isdigit() for word in words):
+            yield words[0], ("COMPLETED" if words[1] == "0" else "FAILED", int(words[2]))
 
 
 def _status(one: BenchmarkRecord, seen: _Seen) -> JobStatus:
@@ -172,7 +204,7 @@ def _status(one: BenchmarkRecord, seen: _Seen) -> JobStatus:
         state,
         current,
         jobs.index(current) + 1,
-        sum(seen.accounted.get(job, ("", 0))[1] for job in jobs),
+        sum(seen.seconds(job) for job in jobs),
         seen.measured.get(one.benchmark),
         None if state in ("COMPLETED", "RUNNING", "PENDING") else seen.reasons.get(one.benchmark),
     )

@@ -64,6 +64,16 @@ gym_probe_http() {
 
 gym_probe_port() { (exec 3<> "/dev/tcp/$1/$2") 2>/dev/null; }
 
+gym_free() {  # name, node, port
+  local until=$((SECONDS + 15))
+  while gym_probe_port "$2" "$3"; do
+    if [ "$SECONDS" -ge "$until" ]; then
+      gym_fail "Port $3 of $2, which $1 is to serve at, is taken: something else answers there. Give $1 another port."
+    fi
+    sleep 1
+  done
+}
+
 gym_ready() {  # name, seconds, probe...
   local name=$1 limit=$2 until=$((SECONDS + $2))
   shift 2
@@ -82,6 +92,7 @@ gym_finish() {
   trap - EXIT
   trap '' TERM INT
   if [ "${#gym_pids[@]}" -gt 0 ]; then gym_end 15 "${gym_pids[@]}"; fi
+  printf '%s %s %s\n' "$gym_run" "$code" "$SECONDS" >> "$gym_dir/.gym_ends"
   exit "$code"
 }
 

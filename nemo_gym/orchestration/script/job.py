@@ -10,7 +10,7 @@ from nemo_gym.orchestration.script.directives import directives
 from nemo_gym.orchestration.script.functions import FUNCTIONS
 from nemo_gym.orchestration.script.nodes import nodes
 from nemo_gym.orchestration.script.resuming import prologue
-from nemo_gym.orchestration.script.starting import log_of, start, wait_until_ready
+from nemo_gym.orchestration.script.starting import log_of, start, wait_until_free, wait_until_ready
 from nemo_gym.orchestration.steps import Step
 from nemo_gym.orchestration.values import identifier
 
@@ -85,7 +85,8 @@ def _ready(plan: JobPlan, steps: list[Step]) -> list[str]:
         f'gym_watch {shlex.quote(step.name)} "${_pid(step)}" {log_of(step)}\n'
         for step in steps
     ]
-    return [*started, "".join(wait_until_ready(step) for step in steps)]
+    free, ready = ("".join(wait(step) for step in steps) for wait in (wait_until_free, wait_until_ready))
+    return [free, *started, ready]
 
 
 def _driver(plan: JobPlan) -> str:

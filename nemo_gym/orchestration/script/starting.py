@@ -30,6 +30,15 @@ def wait_until_ready(step: Step) -> str:
     )
 
 
+def wait_until_free(step: Step) -> str:
+    """Wait for a step's ports; the job fails where somebody else keeps one, who would answer in its place."""
+    if step.health is None:
+        return ""
+    return "".join(
+        f'gym_free {step.name} "${{gym_nodes[{node}]}}" {port}\n' for node in step.health.nodes for port in step.ports
+    )
+
+
 def _probe(health: Health, host: str) -> str:
     if health.path is None:
         return f'gym_probe_port "{host}" {health.port}'

@@ -258,14 +258,71 @@ async def test_the_limit_of_calls_is_the_config_s(tmp_path: Path) -> None:
     assert server(tmp_path, judge_endpoint_max_concurrency=None)._judge.most is None
 
 
-async def test_a_pattern_without_end_is_a_masked_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+ENDLESS = "a" * 64 + "b"
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "masks"),
+    [
+        pytest.param(request(ENDLESS, **row_regex("(a+)+$")), {}, False, id="the reply"),
+        pytest.param(request(ENDLESS, **row_regex(r"(\w+\s?)+;;")), {}, True, id="any reply"),
+        pytest.param(request("x", question=ENDLESS), {"question_extract_regex": "(a+)+$"}, True, id="the question"),
+    ],
+)
+async def test_a_pattern_without_end(
+    body: dict[str, Any], settings: dict[str, Any], masks: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It masks the rollout, but not for a reply that is the only one to take for ever: a model would write such."""
     monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
-    body = LLMJudgeVerifyRequest.model_validate(request("a" * 64 + "b", **row_regex("(a+)+$")))
-    verified = await server(tmp_path, ScriptedJudge()).verify(body)
-    assert (verified.reward, verified.mask_sample, verified.failure_kind) == (0.0, True, "verifier_error")
+    judge = ScriptedJudge()
+    verified = await server(tmp_path, judge, **settings).verify(LLMJudgeVerifyRequest.model_validate(body))
+    kind = "verifier_error" if masks else None
+    assert (verified.reward, verified.mask_sample, verified.failure_kind) == (0.0, masks, kind)
     assert "took more than" in (verified.failure_reason or "")
+    assert judge.prompts == []
+
+
+async def test_taking_the_answer_out_may_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
     with pytest.raises(PatternTimeoutError):
-        await reduced("a" * 64 + "b", "(a+)+$")
+        await reduced(ENDLESS, "(a+)+$")
+
+
+def pattern_of_commands() -> str:
+    loaded: Any = OmegaConf.load(HERE / "configs" / "nl2bash-equivalency.yaml")
+    block = loaded["nl2bash-equivalency"]["resources_servers"]["equivalence_llm_judge"]
+    return str(block["response_extract_regex"])
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("Answer:\n```bash\nls -l\n```", "ls -l"),
+        ("Answer: ```ls```", "ls"),
+        ("Answer:```sh ls\n  -l \t\n```", "ls\n  -l"),
+        ("Answer: ```\nfirst``` Answer:\n\n```shell\n\n echo `date` ``\n```", "echo `date` ``"),
+        ("Answer: ```shuf -n 1 words```", "shuf -n 1 words"),
+        ("Answer: ```bash\na  b", "Answer: ```bash\na  b"),
+        ("```ls```", "```ls```"),
+    ],
+)
+async def test_commands_are_taken_out_of_their_block(text: str, command: str) -> None:
+    assert await reduced(text, pattern_of_commands()) == command
+
+
+HOSTILE_BLOCKS = [
+    "Answer: ```" + "\t" * 100_000,
+    "Answer: ```a" + " " * 100_000 + "b",
+    "Answer: ```a " * 10_000,
+    "Answer:" * 20_000,
+    "Answer: ```" + "a `` " * 20_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE_BLOCKS, ids=range(len(HOSTILE_BLOCKS)))
+async def test_the_pattern_of_commands_is_linear(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.5)
+    await reduced(text, pattern_of_commands())
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------

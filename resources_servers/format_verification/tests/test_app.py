@@ -92,7 +92,7 @@ async def test_rewards(case: Case) -> None:
     await check_case(new_server(FormatVerificationResourcesServer), case)
 
 
-ENDLESS = "(?:a+)+$"
+ENDLESS = r"(?:\w+\s?)+;;"
 UNUSABLE: list[tuple[str, dict[str, Any], str]] = [
     ("unknown type", {"type": "telepathy"}, "'telepathy' found using 'type' does not match"),
     ("no type", {}, "Unable to extract tag using discriminator 'type'"),
@@ -118,6 +118,18 @@ async def test_a_verifier_that_can_t_be_used_is_no_wrong_answer(
     assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
     assert reason in answer.failure_reason
     assert (answer.verifier, answer.match_details) == (verifier, {})
+
+
+@pytest.mark.parametrize(
+    "verifier", [{"type": "regex", "verify_regex": ["(?:a+)+$"]}, {"type": "string_match", "patterns": ["(?:a+)+$"]}]
+)
+async def test_a_text_that_no_pattern_gets_through_is_a_wrong_answer(
+    verifier: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
+    answer = await verified(new_server(FormatVerificationResourcesServer), request(verifier, "a" * 64 + "b"))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, False, None)
+    assert "took more than" in answer.failure_reason
 
 
 HOSTILE = ["[9]" * 200_000, "\n" * 500_000, "* " * 500_000, "\x00\u202e\uffff", "a\u0301" * 300_000, "{" * 1_000_000]

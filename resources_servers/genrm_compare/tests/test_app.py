@@ -597,3 +597,13 @@ def test_example_rollouts_are_still_scored_as_they_were() -> None:
 def test_example_rows() -> None:
     for row in check_example_rows(FOLDER):
         GenRMCompareVerifyRequest.model_validate(row | {"response": response("x")})
+
+
+async def test_a_group_may_be_tried_again() -> None:
+    """What is left of an attempt before doesn't count."""
+    found = server(Fair())
+    second: dict[str, Any] = {GROUP_ATTEMPT_KEY_NAME: 1}
+    old, *new = await together(found, asked(0), asked(0, **second), asked(1, **second))
+    assert old.status_code in (409, 503), "it was superseded, or came after the next attempt"
+    assert [answer.json()["reward"] for answer in new] == [8.0, 8.0]
+    assert [answer.json()[GROUP_ATTEMPT_KEY_NAME] for answer in new] == [1, 1]

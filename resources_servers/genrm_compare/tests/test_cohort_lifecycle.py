@@ -364,3 +364,11 @@ async def test_nothing_is_kept_of_the_rollouts() -> None:
     [cohort] = found._cohorts.values()
     assert cohort.members == {}
     assert cohort.digests == {0: "r0"}
+
+
+async def test_another_prompt_belongs_to_no_cohort_without_a_group_id_either() -> None:
+    found = cohorts(Evaluation(), size=2)
+    first = await waiting(found, OLD_WAY, member(0))
+    assert "another prompt than those before" in await conflict(found, OLD_WAY, member(1, prompt="q"))
+    found.shut_down()
+    assert (await failure_of(first[0])).reason is Reason.SHUTDOWN

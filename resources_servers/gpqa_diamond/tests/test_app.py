@@ -104,7 +104,10 @@ async def test_rewards(case: Case) -> None:
     await check_case(new_server(GPQADiamondResourcesServer, **case.settings), case)
 
 
-@pytest.mark.parametrize(("pattern", "reason"), [("(?:a+)+$", "took more than"), ("(a)(b)", "has several groups")])
+ENDLESS = r"(?:\w+\s?)+$\n"
+
+
+@pytest.mark.parametrize(("pattern", "reason"), [(ENDLESS, "took more than"), ("(a)(b)", "has several groups")])
 async def test_a_pattern_that_can_t_be_used_is_a_masked_failure(
     pattern: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +115,13 @@ async def test_a_pattern_that_can_t_be_used_is_a_masked_failure(
     answer = await verified(new_server(GPQADiamondResourcesServer), by_pattern(pattern, "a" * 64 + "b"))
     assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
     assert reason in answer.failure_reason
+
+
+async def test_a_response_that_no_pattern_gets_through_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
+    answer = await verified(new_server(GPQADiamondResourcesServer), by_pattern("(?:a+)+$", "a" * 64 + "b"))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, False, None)
+    assert "took more than" in answer.failure_reason
 
 
 HOSTILE = [

@@ -114,12 +114,19 @@ async def test_hostile_texts_are_answered(server: IFBenchResourcesServer) -> Non
         assert (answer.reward, answer.mask_sample) == (0.0, False), (text[:9], answer.follow_instruction_list)
 
 
-async def test_a_check_without_end_is_a_masked_failure(
-    server: IFBenchResourcesServer, monkeypatch: pytest.MonkeyPatch
+LONG = "a b. " * 1_500_000
+
+
+@pytest.mark.parametrize(("other", "masks"), [("A short text.", False), (LONG, True)], ids=["short", "long"])
+async def test_a_check_without_end(
+    server: IFBenchResourcesServer, other: str, masks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "SECONDS", 0.001)
-    answer = await verified(server, asked("a b. " * 300_000, to=[("count:pronouns", {"N": 1})] * 9))
-    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+    """It masks the rollout if another text takes too long as well, else it is the text's doing."""
+    monkeypatch.setattr(app, "SECONDS", 0.5)
+    monkeypatch.setattr(app, "ORDINARY", other)
+    answer = await verified(server, asked(LONG, to=[("count:pronouns", {"N": 1})] * 9))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, masks, "verifier_error" if masks else None)
+    assert "took more than" in answer.failure_reason
 
 
 def test_over_http(server: IFBenchResourcesServer) -> None:

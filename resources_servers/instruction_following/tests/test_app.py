@@ -107,12 +107,15 @@ async def test_rewards(server: InstructionFollowingResourcesServer, case: Case) 
     await check_case(server, case)
 
 
-async def test_a_keyword_without_end_is_a_masked_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keywords are patterns of the row's: they must not hold up the server."""
-    monkeypatch.setattr(app, "SECONDS", 0.2)
-    request = asked("a" * 64 + "b", to=[("keywords:existence", {"keywords": ["(a+)+$"]})])
+@pytest.mark.parametrize(("keyword", "masks"), [("(a+)+c", False), (r"(\w+\s?)+;;", True)])
+async def test_a_keyword_without_end(keyword: str, masks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keywords are patterns of the row's: they must not hold up the server. If only this text takes so long, that is
+    the text's doing."""
+    monkeypatch.setattr(app, "SECONDS", 0.5)
+    request = asked("a" * 64 + "b!", to=[("keywords:existence", {"keywords": [keyword]})])
     answer = await verified(new_server(InstructionFollowingResourcesServer), request)
-    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, masks, "verifier_error" if masks else None)
+    assert "took more than" in answer.failure_reason
 
 
 async def test_hostile_texts_are_answered() -> None:

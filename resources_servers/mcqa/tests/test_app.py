@@ -248,10 +248,12 @@ async def test_a_pattern_with_several_groups_is_the_row_s_fault() -> None:
     assert "has several groups" in answer.failure_reason
 
 
-async def test_a_pattern_without_end_is_a_masked_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("pattern", "masks"), [("(?:a+)+$", False), (r"(?:\w+\s?)+$\n", True)])
+async def test_a_pattern_without_end(pattern: str, masks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It masks the rollout if it takes for ever on any text, else it is the response's doing."""
     monkeypatch.setattr("nemo_gym.verifiers.patterns.SECONDS", 0.05)
-    answer = await verified(new_server(MCQAResourcesServer), by_pattern("(?:a+)+$", "a" * 64 + "b"))
-    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+    answer = await verified(new_server(MCQAResourcesServer), by_pattern(pattern, "a" * 64 + "!"))
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, masks, "verifier_error" if masks else None)
     assert "took more than" in answer.failure_reason
 
 

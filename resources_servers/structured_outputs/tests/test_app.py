@@ -390,12 +390,33 @@ async def test_hostile_arguments_score_nothing() -> None:
             assert (answer.reward, answer.mask_sample) == (0.0, False), text[:20]
 
 
-async def test_a_pattern_without_end_is_a_masked_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern of the row's schema must not hold up the server."""
-    monkeypatch.setattr(app, "SECONDS", 0.2)
-    request = asked({"type": "string", "pattern": "^(a+)+$"}, json.dumps("a" * 64 + "b"))
-    answer = await verified(new_server(StructuredOutputsResourcesServer), request)
-    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, True, "verifier_error")
+SLOW_FOR_SOME = {"type": "string", "pattern": "^(a+)+$"}
+SLOW_FOR_ALL = {
+    "$defs": {f"d{depth}": {"allOf": [{"$ref": f"#/$defs/d{depth + 1}"}] * 2} for depth in range(40)} | {"d40": {}},
+    "$ref": "#/$defs/d0",
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "mode", "seconds", "masks"),
+    [
+        (SLOW_FOR_SOME, "text", 2.0, False),
+        (SLOW_FOR_ALL, "text", 0.3, True),
+        (SLOW_FOR_ALL, "tool_call", 0.3, True),
+    ],
+    ids=["some", "all", "all calls"],
+)
+async def test_a_schema_without_end(
+    schema: dict[str, Any], mode: str, seconds: float, masks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not hold up the server. If only this answer takes so long, that is the answer's doing."""
+    monkeypatch.setattr(app, "SECONDS", seconds)
+    text = json.dumps("a" * 64 + "b")
+    row = asked(schema, text) if mode == "text" else called(call("save", text), schema=schema)
+    answer = await verified(new_server(StructuredOutputsResourcesServer), row)
+    assert (answer.reward, answer.mask_sample, answer.failure_kind) == (0.0, masks, "verifier_error" if masks else None)
+    assert answer.error_type == "validation_error"
+    assert f"took more than {seconds:g} s" in answer.error_message and answer.failure_reason
 
 
 def test_a_schema_may_be_anything() -> None:

@@ -264,3 +264,17 @@ def test_example_rows() -> None:
 
 async def test_example_rollouts_are_still_judged_as_they_were() -> None:
     await check_example_rollouts(new_server(WorkbenchResourcesServer), HERE, rewards=[1.0, 1.0, 1.0, 0.0, 1.0])
+
+
+def test_an_episode_that_is_seeded_again_keeps_its_office(client: TestClient) -> None:
+    seed = {
+        "resources_session_id": "s1",
+        "episode_id": {"rollout_id": "e1"},
+        "task_id": {"taskset": "office", "task_id": "t1"},
+        "task_data": {"ground_truth": []},
+    }
+    told = []
+    for _ in range(2):
+        assert client.post("/seed_session", json=seed).json()["resources_session_id"] == "s1"
+        told.append(used(client, "email_delete_email", email_id="00000001"))
+    assert told[0] != told[1] and "not found" in told[1]

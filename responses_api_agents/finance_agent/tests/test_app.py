@@ -235,6 +235,11 @@ async def test_what_a_tool_answers_is_read_whatever_its_status() -> None:
     [
         (ConnectionError("gone"), {}, "Tool lookup failed: ConnectionError: gone."),
         (NEVER, {"tool_call_timeout": 0.01}, "Tool lookup gave no answer in time."),
+        (
+            reply("x" * 21),
+            {"max_tool_output_bytes": 20},
+            "The tool's answer has 21 bytes, more than the 20 allowed: ask for less.",
+        ),
     ],
 )
 async def test_a_tool_that_fails_is_told_and_work_goes_on(answer: Any, config: dict[str, Any], said: str) -> None:

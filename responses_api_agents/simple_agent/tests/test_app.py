@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -137,6 +138,25 @@ async def test_items_go_back_to_the_model_as_they_came() -> None:
     await run.respond()
     output = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
     assert run.model_calls()[1]["json"]["input"][1:] == [turn["output"][0], output]
+
+
+@pytest.mark.parametrize(
+    ("config", "length", "is_kept"),
+    [
+        ({}, 10_000_000, True),
+        ({}, 10_000_001, False),
+        ({"max_tool_output_bytes": 5}, 5, True),
+        ({"max_tool_output_bytes": 5}, 6, False),
+        ({"max_tool_output_bytes": 0}, 10_000_001, True),
+        ({"max_tool_output_bytes": None}, 10_000_001, True),
+    ],
+)
+async def test_a_tool_may_answer_ten_million_bytes(config: dict[str, Any], length: int, is_kept: bool) -> None:
+    run = Run(answered(call()), answered(message()), get_weather=reply("x" * length), config=config)
+    (output,) = outputs(await run.respond())
+    bound = f"{config.get('max_tool_output_bytes', 10_000_000) or 0:,}"
+    refusal = f"The tool's answer has {length:,} bytes, more than the {bound} allowed: ask for less"
+    assert output == ("x" * length if is_kept else json.dumps({"error": refusal}))
 
 
 async def test_any_status_of_a_tool_is_fed_back() -> None:

@@ -258,6 +258,15 @@ async def test_calls_that_fail_or_are_refused_are_told_apart() -> None:
     assert [call["error_type"] for call in calls] == ["http_404", "RefusedToolCall", "JSONDecodeError"]
 
 
+async def test_what_is_too_long_to_be_read_is_not_kept() -> None:
+    answer: dict[str, Any] = {"get_weather": reply("x" * 2_001), "config": {"max_tool_output_bytes": 2_000}}
+    run = Run(answered(call()), answered(message()), observability=True, verify=verdict(), **answer)
+    result = (await run.request("/run", OBSERVED_ROW)).json()
+    (tool,) = result["ng_trajectory"]["tool_calls"]
+    assert (tool["status"], tool["error_type"]) == ("failed", "ToolOutputTooLarge")
+    assert "has 2,001 bytes" in tool["output"] and "xxx" not in str(result)
+
+
 @pytest.mark.parametrize("turns", [[answered(call())], [answered(reasoning())]])
 async def test_a_loop_that_was_cut_short_is_incomplete(turns: list[dict[str, Any]]) -> None:
     run = Run(*turns, observability=True, config={"max_steps": 1}, get_weather=reply("x"), verify=verdict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,6 +44,10 @@ class FakeEngine:
     ended: list[str] = field(default_factory=list)
     settings: EngineSettings | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    template_has_tools: bool = True
+
+    async def shows_tools(self, tools: list[Any]) -> bool:
+        return self.template_has_tools
 
     async def chat(self, body: dict[str, Any], *, with_tokens: bool) -> tuple[dict[str, Any], ExactTokens | None]:
         self.bodies.append(body)
@@ -191,6 +196,23 @@ def test_tool_calls_come_back(engine: FakeEngine) -> None:
     (item,) = post("/v1/responses", {"input": "hi", "tools": [tool]})["output"]
     assert (item["type"], item["name"]) == ("function_call", "look")
     assert engine.bodies[-1]["tools"][0]["function"]["name"] == "look"
+
+
+def test_tools_that_the_template_leaves_out_are_told_once(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D31: a reward of 0 that is the model's fault alone."""
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True}
+    with TestClient(make_app()) as client:
+        for has_tools, body in ((False, {}), (False, {"tools": [tool]}), (False, {"tools": [tool]})):
+            engine.template_has_tools = has_tools
+            assert client.post("/v1/responses", json={"input": "hi", **body}).status_code == 200
+    told = [line for line in capsys.readouterr().out.splitlines() if "tools" in line]
+    assert len(told) == 1 and "can't call tools: its chat template leaves them out" in told[0]
+    assert re.match(r"(\(\S+\) )?Warning: ", told[0]), "`gym eval run` shows warnings of servers"
+    engine.template_has_tools = True
+    post("/v1/responses", {"input": "hi", "tools": [tool]})
+    assert "can't call tools" not in capsys.readouterr().out
 
 
 def test_the_engine_ends_with_its_server(engine: FakeEngine) -> None:

@@ -118,6 +118,13 @@ def test_a_prompt_that_does_not_fit_ends_the_turn(client: TestClient) -> None:
     assert answer["incomplete_details"] == {"reason": "max_output_tokens"} and text(answer) == ""
 
 
+def test_tools_are_not_in_the_small_model_s_template(client: TestClient, capsys: pytest.CaptureFixture[str]) -> None:
+    """D31."""
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True}
+    respond(client, [{"role": "user", "content": "hi"}], tools=[tool], max_output_tokens=2)
+    assert "can't call tools: its chat template leaves them out" in capsys.readouterr().out
+
+
 def test_limits_and_stops(client: TestClient) -> None:
     cut = respond(client, "Write a story.", max_output_tokens=3)
     assert cut["usage"]["output_tokens"] == 3 and cut["status"] == "incomplete"

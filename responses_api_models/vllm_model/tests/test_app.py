@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from nemo_gym.server_utils import SESSION_ID_KEY
+from responses_api_models.vllm_model import app
 from responses_api_models.vllm_model.app import VLLMModelConfig
 from responses_api_models.vllm_model.tests.serving import CHAT, QUESTION, make_client, make_config, make_server, post
 from tests.mock_provider import Fault, MockProvider, Reply, Script, ToolCall
@@ -411,3 +412,11 @@ def test_a_200_without_an_answer_is_one_sentence(mock: MockProvider, native: boo
     what = "Response" if native else "chat completion"
     assert reply.status_code == 500
     assert f"the backend at {mock.base_url} answered 200 with no {what}: 'id' is missing" in reply.json()
+
+
+def test_sessions_that_were_not_seen_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_REMEMBERED_SESSIONS", 2)
+    server = make_server(["http://a/v1", "http://b/v1"])
+    for session in ("one", "two", "three"):
+        server._resolve_client(request_of(session))
+    assert list(server._session_id_to_client) == ["two", "three"]

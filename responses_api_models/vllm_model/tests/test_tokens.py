@@ -146,3 +146,10 @@ def test_missing_tokens_are_an_error_not_an_empty_list(mock: MockProvider) -> No
     mock.play(Reply(raw={**completion(choice={"logprobs": None}), "id": "c"}))
     reply = make_client(mock, **TRAINING).post("/v1/responses", json={"input": "hi"})
     assert reply.status_code == 500 and "return_token_id_information" in reply.json()
+
+
+def test_tokenize_is_told_to_continue_the_final_message(mock: MockProvider) -> None:
+    begun = {"role": "assistant", "content": "It is"}
+    last_item(mock, {"input": [QUESTION, begun]}, continue_final_assistant_message=True)
+    asked = mock.bodies("/tokenize")[-1]
+    assert (asked["continue_final_message"], asked["add_generation_prompt"]) == (True, False)

@@ -225,6 +225,16 @@ def test_an_unknown_name_is_said() -> None:
         audit("mqca")
 
 
+def test_a_server_without_an_agent_is_not_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `gym env init --benchmark` makes one: its agent is in the benchmark's config."""
+    config = tmp_path / "resources_servers/part/configs/part.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("part:\n  resources_servers:\n    part:\n      entrypoint: app.py\n")
+    monkeypatch.setenv(NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME, str(tmp_path))
+    with pytest.raises(AuditError, match=r"No config of \S+/resources_servers/part has an agent .*`gym env test"):
+        audit("part")
+
+
 def test_a_statement_that_is_none_is_said(audited: Audited, tmp_path: Path) -> None:
     audited(SOUND)
     (folder,) = (tmp_path / "cache").glob("*/resources_servers/tried")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym.cli.audit import _Progress
 from nemo_gym.cli.main import main
 
 GOOD = """
@@ -128,11 +129,13 @@ def test_testing_a_file_ends_in_one_sentence_whatever_the_verifier_does(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("nemo_gym.cli.one_file.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("nemo_gym.cli.one_file._SAY_EVERY_SECONDS", 0.0)
     source = GOOD.replace('    return response.text == task["word"]', verifier)
     (place / "tiny.py").write_text(source.replace("def verify", "async def verify") if is_async else source)
     assert gym("env", "test", "tiny.py", monkeypatch=monkeypatch) == 1
     error = capfd.readouterr().err
     assert re.search(said, error) and "Traceback" not in error
+    assert re.search(r"^tiny\.py, .*: \d+ s …$", error, re.MULTILINE), "not in silence"
 
 
 @pytest.mark.parametrize("name", ["json", "random", "types", "typing", "inspect"])
@@ -205,6 +208,30 @@ def test_an_audit_ends_whatever_the_verifier_does(
     assert gym("env", "audit", "tiny.py", monkeypatch=monkeypatch) == 1
     shown = capfd.readouterr()
     assert re.search(said, shown.out) and "Traceback" not in shown.err
+
+
+def test_an_audit_says_what_it_is_at_while_nothing_ends(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(place / "nowhere"))
+    monkeypatch.setattr("nemo_gym.cli.audit._SAY_EVERY_S", 0.4)
+    hanging = GOOD.replace('return response.text == task["word"]', "import time\n    time.sleep(1e9)")
+    short = "import nemo_gym.audit.running as running\nrunning.ROLLOUT_SECONDS, running.GRACE_SECONDS = 1.5, 30.0\n"
+    (place / "tiny.py").write_text(short + hanging)
+    assert gym("env", "audit", "tiny.py", monkeypatch=monkeypatch) == 1
+    assert re.search(r"^tiny: tiny, right answer, \d+ s \(0 checks done\) …$", capfd.readouterr().err, re.MULTILINE)
+
+
+def test_in_a_terminal_an_audit_tells_each_check_as_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    progress = _Progress("tiny", clock=lambda: 0.0)
+    for check in ("right answer", "right answer", "refusal"):
+        progress.heard({"check": check, "config": "tiny"})
+        progress.meanwhile()
+    told = capfd.readouterr().err.splitlines()
+    assert told == ["tiny: tiny, right answer (0 checks done) …", "tiny: tiny, refusal (0 checks done) …"]
 
 
 def test_an_audit_of_a_file_without_tasks_or_reference_speaks_of_the_file(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_gym.config.replacing import replacing
+from nemo_gym.config.replacing import replacing, write_private
 
 
 @pytest.fixture
@@ -56,3 +56,14 @@ def test_only_what_is_durable_is_waited_for(place: Path, monkeypatch: pytest.Mon
         with replacing(place / "a", durable=durable) as file:
             file.write("x")
         assert len(synced) == durable
+
+
+def test_a_private_file_is_its_owners_alone_and_whole_or_as_it_was(place: Path) -> None:
+    path = place / "secrets"
+    path.write_text("old")
+    path.chmod(0o644)
+    with pytest.raises(UnicodeEncodeError):
+        write_private(path, "begun \ud800")
+    assert path.read_text() == "old" and list(place.iterdir()) == [path]
+    write_private(path, "new")
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from nemo_gym.environment.errors import ManifestError
 from nemo_gym.environment.manifest import (
@@ -168,3 +169,39 @@ def test_the_json_schema_has_the_rules_between_fields() -> None:
     assert verifier["required"] == ["model_server", "resources_server"]
     assert rules["{'prompt_source': {'const': 'prepared'}}"]
     assert schema["$defs"]["ManifestDataset"]["allOf"][0]["then"]["required"] == ["prepare_script"]
+
+
+BETWEEN_FIELDS = [
+    without(MANIFEST, "model_server"),
+    without(MANIFEST, rollout_driver="a.b:c"),
+    without(MANIFEST, integration_profile="external-rollout-driver"),
+    without(MANIFEST, datasets=[without(BENCHMARK["datasets"][0], "prepare_script")]),  # type: ignore[index]
+    without(BENCHMARK, "canonical_split"),
+    without(BENCHMARK, "standard_prompt_config"),
+    without(BENCHMARK, datasets=MANIFEST["datasets"]),
+    without(BENCHMARK, prompt_source="prepared"),
+    without(BENCHMARK, "standard_prompt_config", prompt_source="agent"),
+]
+
+
+@pytest.mark.parametrize("wrong", BETWEEN_FIELDS, ids=range(len(BETWEEN_FIELDS)))
+def test_the_json_schema_refuses_what_the_model_refuses(wrong: dict[str, Any]) -> None:
+    validator = Draft202012Validator(manifest_json_schema())
+    with pytest.raises(ManifestError):
+        parse_manifest(wrong)
+    assert not validator.is_valid(wrong)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        MANIFEST,
+        BENCHMARK,
+        without(MANIFEST, integration_profile="external-rollout-driver", rollout_driver="a.b:c"),
+        without(MANIFEST, "model_server", integration_profile="external-agent-loop"),
+    ],
+    ids=range(4),
+)
+def test_the_json_schema_takes_what_the_model_takes(right: dict[str, Any]) -> None:
+    parse_manifest(right)
+    Draft202012Validator(manifest_json_schema()).validate(right)

@@ -308,3 +308,48 @@ def test_the_manifest_shows_what_is_still_to_be_said(project: Path) -> None:
     manifest = load_manifest(made / "manifest.yaml")
     assert manifest.description.startswith("TODO") and manifest.authors == ["TODO"]
     assert (manifest.licensing, manifest.canonical_split, manifest.version) == ("unknown", "TODO", "0.1.0")
+
+
+def test_one_file_in_the_way_is_enough(project: Path, write: Write) -> None:
+    write("resources_servers/sums/app.py", "mine\n")
+    with pytest.raises(ScaffoldConflictError, match=r"app\.py exists and is different"):
+        scaffold_resources_server(Path("resources_servers/sums"))
+    assert [path.name for path in (project / "resources_servers/sums").iterdir()] == ["app.py"]
+
+
+def test_no_module_of_python_is_hidden(project: Path) -> None:
+    with pytest.raises(ScaffoldError, match=r"'json' is a module of Python itself"):
+        scaffold_resources_server(Path("resources_servers/json"))
+
+
+def test_a_component_that_would_be_hidden_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scaffold_resources_server(Path("resources_servers/mcqa"))
+    assert f"Warning: resources_servers/mcqa in {project} will hide the one in " in capsys.readouterr().err
+    scaffold_resources_server(Path("resources_servers/mcqa"))
+    scaffold_resources_server(Path("resources_servers/sums"))
+    assert capsys.readouterr().err == ""
+
+
+SECOND_AGENT = """
+second_agent:
+  responses_api_agents:
+    simple_agent:
+      entrypoint: app.py
+      resources_server: {type: resources_servers, name: sums_resources_server}
+      model_server: {type: responses_api_models, name: policy_model}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (SECOND_AGENT, "at most one agent, a simple_agent"),
+        ("environment_server_routes: {sums_simple_agent: sums_environment_server}\n", "rows are routed to"),
+    ],
+)
+def test_a_config_that_runs_more_than_its_verifier_is_refused(project: Path, more: str, told: str) -> None:
+    folder = scaffold_resources_server(Path("resources_servers/sums")).asset_dir
+    with (folder / "configs/sums.yaml").open("a") as config:
+        config.write(more)
+    with pytest.raises(ScaffoldError, match=told):
+        reusing("sums", name="words")

@@ -84,3 +84,12 @@ def test_the_command_writes_and_checks(
     assert "words" in readme.read_text()
     monkeypatch.setattr("sys.argv", ["table", str(readme), "--check"])
     main()
+
+
+def test_a_data_set_that_is_elsewhere_than_on_the_hub_has_no_link(
+    manifest: Callable[..., Path], write: Write, project: Path
+) -> None:
+    manifest()
+    row = TRAIN.splitlines()[1].replace("huggingface", "gitlab")
+    write("environments/words/config.yaml", f"{CONFIG}{row}\n")
+    assert environments_table(project).splitlines()[-1].endswith("| ✓ | – | – | MIT |")

@@ -227,6 +227,11 @@ def test_rows_with_prepared_prompts_bring_them(benchmark: Callable[..., Path], w
         ("async def responses(self, body):\n        raise NotImplementedError", "external-agent-loop"),
         ("async def responses(self, body):\n        if body: raise NotImplementedError()\n        return 1", None),
         ("async def responses(self, body):\n        '''Mine.'''\n        return body", "custom-gym-agent-loop"),
+        (
+            "async def responses(self, body):\n        await super().responses(body)\n        return body",
+            "custom-gym-agent-loop",
+        ),
+        ("async def responses(self, body):\n        if body: return 1\n        raise NotImplementedError", None),
     ],
 )
 def test_the_profile_is_told_from_the_agents_source(
@@ -272,3 +277,24 @@ def test_a_broken_config_is_told_as_it_is_elsewhere(manifest: Manifest, write: W
 def test_a_broken_manifest_is_told_first(manifest: Manifest) -> None:
     with pytest.raises(ManifestError):
         validate_environment(manifest(kind="game"))
+
+
+def test_repeats_are_those_of_the_config(manifest: Manifest, write: Write) -> None:
+    path = manifest()
+    write("environments/words/config.yaml", CONFIG.replace("example.jsonl}", "example.jsonl, num_repeats: 3}"))
+    with pytest.raises(EnvironmentValidationError, match="- datasets: "):
+        validate_environment(path)
+    assert validate_environment(path, sync=True).synchronized_fields == ["datasets"]
+    assert yaml.safe_load(path.read_text())["datasets"][0]["num_repeats"] == 3
+
+
+def test_data_sets_of_several_agents_are_no_one_environment(manifest: Manifest, write: Write) -> None:
+    path = manifest()
+    config = yaml.safe_load(CONFIG)
+    (dataset,) = config["words_agent"]["responses_api_agents"]["simple_agent"].pop("datasets")
+    config["other_agent"] = config["words_agent"]
+    pinned = [{**dataset, "name": name, "agent": name} for name in ("words_agent", "other_agent")]
+    config["words"]["resources_servers"]["words"]["datasets"] = pinned
+    write("environments/words/config.yaml", yaml.safe_dump(config))
+    with pytest.raises(EnvironmentValidationError, match=r"go to several agents \(other_agent, words_agent\)"):
+        validate_environment(path)

@@ -446,6 +446,15 @@ def test_one_that_hangs_for_long_is_given_up_once(
     assert len(watched.lost) == 1
 
 
+def test_one_with_a_pulse_is_not_given_up_for_saying_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its loop turns is known better than by what it answers."""
+    folder.is_silent("tables/9.sock")
+    (folder.path / "tables" / "9.pulse").touch()
+    watched = Watched(folder, monkeypatch)
+    watched.look_until(900.0)
+    assert watched.lost == [] and not any(thread.name == "gym-last-word-9" for thread in threading.enumerate())
+
+
 def test_one_that_is_merely_slow_is_kept(folder: Folder, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of rollouts make an event loop slow: the last question is a patient one."""
     answered = threading.Event()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -213,3 +216,72 @@ def test_ray_s_signal_handlers_are_taken_back(use: Any, head: str) -> None:
         assert signal.getsignal(signal.SIGTERM) is mine
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_auto_in_a_job_is_not_the_cluster_that_was_started_here_last(
+    use: Any, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(b"\0\0\0\4\0\0\0\0\0") as last:
+        note_of_ray(tmp_path, last)
+        monkeypatch.setenv("RAY_ADDRESS", head)
+        ray = use(FakeRay())
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": "auto"}))()
+    assert [call["address"] for call in ray.calls] == [head]
+
+
+@pytest.mark.parametrize("named", ["auto", "127.0.0.1", "localhost"])
+def test_a_cluster_of_this_machine_gets_this_user_s_token(
+    use: Any, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """`ray start` asks for the token as soon as there is one, and any local `ray.init` makes one."""
+    asked: list[str] = []
+    monkeypatch.setattr(ray_cluster, "_use_own_token", lambda: asked.append("token"))
+    use(FakeRay())
+    address = named if named == "auto" else head.replace("127.0.0.1", named)
+    note_of_ray(tmp_path, head)
+    ray_cluster.connect(OmegaConf.create({"ray_head_node_address": address}))()
+    assert asked == ["token"]
+
+
+@pytest.mark.parametrize("noted", [None, "127.0.0.1:9", "203.0.113.7:{port}"])
+def test_no_other_address_gets_this_user_s_token(
+    use: Any, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: str | None
+) -> None:
+    monkeypatch.setattr(ray_cluster, "_use_own_token", lambda: pytest.fail("a token for anybody"))
+    use(FakeRay())
+    if noted:
+        note_of_ray(tmp_path, noted.format(port=head.rpartition(":")[2]))
+    ray_cluster.connect(OmegaConf.create({"ray_head_node_address": head}))()
+
+
+class AuthenticationError(Exception):
+    """Named as Ray's."""
+
+
+def _refused() -> ConnectionError:
+    error = ConnectionError("Failed to connect to Ray cluster")
+    error.__cause__ = RuntimeError("Last connection error: RPC error: InvalidAuthToken: token is missing or incorrect")
+    return error
+
+
+@pytest.mark.parametrize("error", [AuthenticationError("no token was found"), _refused()])
+def test_a_cluster_that_asks_for_a_token_says_so(use: Any, head: str, error: Exception) -> None:
+    use(FakeRay(error=error))
+    with pytest.raises(LaunchError, match=rf"The Ray cluster at {head} asks for a token: export RAY_AUTH_MODE=token"):
+        ray_cluster.connect(OmegaConf.create({"ray_head_node_address": head}))
+
+
+@pytest.mark.parametrize(("mode", "told"), [(None, "token"), ("disabled", "disabled")])
+def test_the_token_is_used_where_there_is_one_and_nobody_said_otherwise(
+    tmp_path: Path, mode: str | None, told: str
+) -> None:
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"HOME": str(tmp_path), **({"RAY_AUTH_MODE": mode} if mode else {})}
+    program = (
+        "import os; from nemo_gym.launch.ray_cluster import _use_own_token; _use_own_token(); "
+        "print(os.environ['RAY_AUTH_MODE'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout == f"{told}\n", done.stderr

@@ -165,3 +165,27 @@ def test_keys_travel_to_other_nodes_and_paths_do_not() -> None:
         "NEMO_GYM_EXTRA_ROOTS": "/components",
     }
     assert carried_variables(here) == {"OPENAI_API_KEY": "k", "NEMO_GYM_EXTRA_ROOTS": "/components"}
+
+
+def test_what_a_dead_server_left_does_not_meet_its_successor(seat_of: MakeSeat, until: Until, tmp_path: Path) -> None:
+    left = (
+        'import subprocess\nsleeper = subprocess.Popen(["sleep", "300"], start_new_session=True)\nprint(sleeper.pid)\n'
+    )
+    seat = seat_of(left + toys.SERVER)
+    seat.sit_down()
+    seat.start(config_text(), Addresses(0, "{}"), 0)
+    first = news_until(seat, lambda news: news.is_ready)
+    seat.send_signal(signal.SIGKILL)
+    ended = news_until(seat, lambda news: news.returncode is not None, since=first.end, was_ready=True)
+    sleeper = int(first.log.split()[0])
+    seat.start(config_text(), Addresses(0, "{}"), 1)
+    until(lambda: not is_running(sleeper))
+    again = news_until(seat, lambda news: news.is_ready, since=ended.end)
+    os.kill(int(again.log.split()[0]), signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

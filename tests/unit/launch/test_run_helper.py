@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -301,3 +302,11 @@ def test_kill_9_of_the_launcher_leaves_nothing(
 def test_a_death_ends_the_program_with_an_error(program: subprocess.Popen[str], config: DictConfig) -> None:
     os.kill(server_pids(config)[0], signal.SIGKILL)
     assert program.wait(20) == 1
+
+
+def test_a_start_without_servers_leaves_no_process(root: Path, helper: RunHelper) -> None:
+    """What was started ahead of the config has nothing to do."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with pytest.raises(NoServerInstancesError):
+        helper.start(parser_config(toys.config_for(root)))
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before

@@ -60,3 +60,10 @@ def test_servers_that_are_actors_are_started_again_by_whoever_starts_them() -> N
     assert LaunchSettings.from_config({}).restarts == 0
     assert LaunchSettings.from_config({"placement": "ray"}).restarts == DEFAULT_RESTARTS
     assert LaunchSettings.from_config({"placement": "ray", "server_restarts": 0}).restarts == 0
+
+
+def test_how_long_a_server_may_be_held_is_a_number_of_seconds() -> None:
+    assert LaunchSettings.from_config({}).stuck_seconds == 300
+    assert LaunchSettings.from_config({"server_stuck_timeout_s": 0}).stuck_seconds == 0
+    with pytest.raises(ConfigError, match=r"server_stuck_timeout_s is 'soon': .* as in \+server_stuck_timeout_s=600"):
+        LaunchSettings.from_config({"server_stuck_timeout_s": "soon"})

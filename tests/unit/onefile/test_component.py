@@ -9,8 +9,10 @@ from nemo_gym.config.instances import server_instances
 from nemo_gym.config.task_data import load_task_data_schema, validate_jsonl_rows
 from nemo_gym.environment.errors import ScaffoldConflictError
 from nemo_gym.launch.sources import needs_ray, shared_class
+from nemo_gym.onefile import component
 from nemo_gym.onefile.component import cached_component
-from nemo_gym.onefile.example_rows import stale_rows
+from nemo_gym.onefile.errors import EnvironmentFileError
+from nemo_gym.onefile.example_rows import component_around, stale_rows
 from nemo_gym.onefile.growing import scaffold_from_file
 from nemo_gym.onefile.loading import load_environment
 
@@ -147,3 +149,43 @@ def test_the_grown_schema_takes_the_rows(file: Path, tmp_path: Path) -> None:
     assert schema.json_schema()["required"] == ["question", "count"]
     report = validate_jsonl_rows("shop", schema, "rows", (folder / "data" / "example.jsonl").read_text().splitlines())
     assert (report.rows, report.clean) == (2, True)
+
+
+def test_another_version_of_gym_has_folders_of_its_own(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cached_component(file, tmp_path / "cache").root
+    monkeypatch.setattr(component, "__version__", "9.9.9")
+    assert cached_component(file, tmp_path / "cache").root != before
+
+
+def test_a_file_called_like_a_module_of_python_is_not_what_is_imported(file: Path) -> None:
+    file.write_text(f"import json\n{SOURCE}")
+    (file.parent / "json.py").write_text("")
+    assert set(map(str, component.copied(file))) == {"environment.py", "prices_of_tests.py", "tax_of_tests.py"}
+
+
+@pytest.mark.parametrize(("given", "steps"), [("", None), (", max_steps=3", 3)])
+def test_the_agent_takes_as_many_steps_as_the_file_says(
+    file: Path, tmp_path: Path, given: str, steps: int | None
+) -> None:
+    file.write_text(SOURCE.replace('"note": "x"}]', f'"note": "x"}}]{given}'))
+    config = yaml.safe_load(cached_component(file, tmp_path / "cache").config.read_text())
+    assert config["shop_simple_agent"]["responses_api_agents"]["simple_agent"].get("max_steps") == steps
+
+
+def test_only_the_file_of_its_own_folder_is_refreshed(file: Path, tmp_path: Path) -> None:
+    grown = scaffold_from_file(file, tmp_path).asset_dir / "environment.py"
+    environment = load_environment(grown)
+    assert component_around(grown, environment) == grown.parent
+    environment.name = "other"
+    assert component_around(grown, environment) is None
+
+
+def test_what_cannot_be_a_folders_file_is_said(file: Path, tmp_path: Path) -> None:
+    file.write_text(SOURCE.replace('"shop"', '"json"'))
+    with pytest.raises(EnvironmentFileError, match="can't be called 'json', as a module of Python is"):
+        scaffold_from_file(file, tmp_path)
+    file.write_bytes(f"# coding: latin-1\n# \xe9\n{SOURCE}".encode("latin-1"))
+    with pytest.raises(EnvironmentFileError, match="isn't written in UTF-8"):
+        scaffold_from_file(file, tmp_path)

@@ -1,12 +1,16 @@
+import asyncio
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_gym import Environment, call
+from nemo_gym.onefile.episode import Episode
 from nemo_gym.onefile.errors import EnvironmentFileError
 from nemo_gym.onefile.playing import played
+from nemo_gym.onefile.tasks import task_of
 
 
 def counter(**settings: Any) -> Environment:
@@ -146,6 +150,18 @@ def test_a_wrong_return_value_is_said_with_the_verifiers_line() -> None:
     assert str(caught.value).startswith(f"{__file__}:{judge.__code__.co_firstlineno}:")
 
 
+def test_of_a_long_return_value_the_beginning_is_said() -> None:
+    env = Environment()
+
+    @env.verify
+    def judge(task: dict[str, Any]) -> str:
+        return "good" * 100_000
+
+    with pytest.raises(EnvironmentFileError, match="returned 'goodgood") as caught:
+        env.play({}, "")
+    assert len(str(caught.value)) < 5_000
+
+
 def test_a_reference_gets_the_task_of_a_row_and_is_the_audits() -> None:
     env = counter(tasks=[{"question": "?", "total": 4}])
 
@@ -174,3 +190,48 @@ def test_one_verifier_one_tool_of_a_name() -> None:
 def test_without_a_verifier_nothing_can_be_played() -> None:
     with pytest.raises(EnvironmentFileError, match="has no verifier: decorate"):
         Environment().play({}, "")
+
+
+async def test_calls_of_an_episode_run_one_after_the_other() -> None:
+    env = Environment(state=lambda: {"sum": 0})
+    env.verify(lambda state: state["sum"])
+
+    @env.tool
+    async def add(number: int, state: dict[str, int]) -> None:
+        """Add, with a pause in which others could come between."""
+        before = state["sum"]
+        await asyncio.sleep(0)
+        state["sum"] = before + number
+
+    episode, tool = await Episode.begin(env, {}), env.tools["add"]
+    await asyncio.gather(*(episode.call(tool, tool.validated({"number": 1})) for _ in range(5)))
+    assert episode.state == {"sum": 5}
+
+
+def test_a_reference_hears_the_answers_to_its_last_calls_only() -> None:
+    heard: list[str] = []
+
+    def replies() -> Generator[Any, str, None]:
+        for _ in range(2):
+            heard.append((yield (call("add", number=1), call("add", number=1))))
+        yield "2"
+
+    counter().play({"total": 4}, replies())
+    assert heard == ['{"sum": 1}\n{"sum": 2}', '{"sum": 3}\n{"sum": 4}']
+
+
+@pytest.mark.parametrize("field", ["agent_ref", "response", "reward", "task_data", "verifier_metadata"])
+def test_fields_that_rows_need_for_something_else_are_refused(field: str) -> None:
+    with pytest.raises(EnvironmentFileError, match=f"task 1 can't have a field `{field}`: rename it"):
+        counter(tasks=[{"question": "?", field: 1}]).rows()
+
+
+def test_a_task_with_a_system_message_of_its_own_gets_no_second_one() -> None:
+    messages = [{"role": "system", "content": "Mine."}, {"role": "user", "content": "?"}]
+    (row,) = counter(tasks=[{"prompt": messages}], system="Count.").rows()
+    assert row["responses_create_params"]["input"] == messages
+
+
+def test_what_a_run_adds_to_a_row_is_no_part_of_the_task() -> None:
+    (row,) = counter(tasks=[{"question": "?", "total": 1}]).rows()
+    assert task_of({**row, "_ng_group_id": 3, "agent_ref": {}}) == {"question": "?", "total": 1}

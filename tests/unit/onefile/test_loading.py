@@ -62,3 +62,9 @@ def test_a_copy_speaks_of_the_file_it_is_of_and_imports_from_beside_it(tmp_path:
     environment = load_environment(written(copies, source, "environment.py"), written_at=original)
     assert environment.name == "shop"
     assert environment.place == f"{original}:2"
+
+
+def test_of_several_environments_the_one_called_env_is_meant(tmp_path: Path) -> None:
+    other = "other = Environment('other')\n"
+    environment = load_environment(written(tmp_path, HEAD + VERIFIER + other))
+    assert (environment.name, environment.variable) == ("my_env", "env")

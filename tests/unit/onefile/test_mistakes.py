@@ -1,5 +1,6 @@
 """Mistakes in an environment's file: each is told when it is read, in one sentence that begins with the line."""
 
+import json
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -129,6 +130,8 @@ def test_numbers_of_libraries_are_rewards() -> None:
     [
         (float("nan"), '"NaN"'),
         ({"a": Decimal("1.5"), "b": {2, 1}}, '{"a": "1.5", "b": [1, 2]}'),
+        (float("-inf"), '"-Infinity"'),
+        (set(range(1000, 0, -7)), json.dumps(list(range(6, 1001, 7)))),
         (object(), '{"error": "the tool returned a object, which can\'t be shown'),
         ((n for n in (1, 2)), '{"error": "the tool returned a generator, which can\'t be shown'),
     ],

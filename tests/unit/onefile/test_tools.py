@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
 from nemo_gym.onefile.errors import EnvironmentFileError
-from nemo_gym.onefile.tools import Tool, parameters_among
+from nemo_gym.onefile.tools import Tool, called, parameters_among
 
 
 class Point(BaseModel):
@@ -145,3 +147,39 @@ def test_parameters_of_other_functions_are_checked() -> None:
     assert parameters_among(lambda task, state: 0, ("response", "task", "state"), "it") == ("task", "state")
     with pytest.raises(EnvironmentFileError, match="can't have a parameter `row`: it may take response, task"):
         parameters_among(lambda row: 0, ("response", "task"), "the verifier")
+
+
+KEY: ContextVar[str] = ContextVar("KEY")
+
+
+async def test_what_runs_in_a_thread_sees_the_context_and_ends_with_the_program() -> None:
+    KEY.set("mine")
+    name, is_daemon = await called(lambda: (KEY.get(), threading.current_thread().daemon), {})
+    assert (name, is_daemon) == ("mine", True)
+
+
+async def test_a_stop_iteration_is_an_error_like_others() -> None:
+    def first(values: list[int]) -> int:
+        return next(iter(values))
+
+    async with asyncio.timeout(10):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await called(first, {"values": []})
+
+
+@pytest.mark.parametrize("name", ["reverify_mode", "verify", "seed_session"])
+def test_routes_of_the_server_are_no_tools(name: str) -> None:
+    def tool() -> None:
+        """Do."""
+
+    tool.__name__ = name
+    with pytest.raises(EnvironmentFileError, match=f"a tool can't be called `{name}`: rename it"):
+        Tool.of(tool)
+
+
+def test_titles_that_are_values_stay() -> None:
+    def lend(book: dict[str, Any] = {"title": "A", "pages": 1}) -> None:  # noqa: B006 - a default as people write it
+        """Lend a book."""
+
+    properties = Tool.of(lend).schema()["parameters"]["properties"]
+    assert properties["book"]["default"] == {"title": "A", "pages": 1}

@@ -165,8 +165,21 @@ def srun(words: list[str]) -> int:
 
 
 def scontrol(words: list[str]) -> int:
+    if words[:2] == ["show", "job"]:
+        return shown_job(STATE / words[2])
     assert words[:2] == ["show", "hostnames"]
     print(words[2].replace(",", "\n"))
+    return 0
+
+
+def shown_job(job: Path) -> int:
+    """The controller forgets a job after a while: here at once where FAKE_SLURM_FORGETS is set."""
+    if os.environ.get("FAKE_SLURM_FORGETS") or not state_of(job.name):
+        print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
+        return 1
+    code = (job / "code").read_text() if (job / "code").exists() else "0"
+    print(f"JobId={job.name} JobName=gym\n   Priority=1 Nice=0\n   JobState={state_of(job.name)} Reason=None")
+    print(f"   Requeue=1 Restarts=0 ExitCode={code}:0")
     return 0
 
 
@@ -194,6 +207,9 @@ def sacct(words: list[str]) -> int:
 
 def squeue(words: list[str]) -> int:
     jobs, form = asked(words)
+    if os.environ.get("FAKE_SLURM_SILENT"):
+        print("slurm_load_jobs error: Unable to contact slurm controller", file=sys.stderr)
+        return 1
     for job in jobs:
         if state_of(job) in ("PENDING", "RUNNING"):
             print(form.replace("%i", job).replace("%T", state_of(job)))

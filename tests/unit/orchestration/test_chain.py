@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.orchestration.configs import content, write
-from tests.unit.orchestration.conftest import ENDED, GYM, Site, wait_until
+from tests.unit.orchestration.conftest import ENDED, GYM, ROOT, Site, wait_until
 
 
 @pytest.fixture
@@ -42,6 +42,18 @@ def all_ended(site: Site, count: int) -> bool:
 def states(site: Site) -> list[str]:
     jobs = sorted(int(path.name) for path in (site.folder / "slurm").iterdir() if path.name.isdigit())
     return [site.job_state(str(job)) for job in jobs]
+
+
+def newest(site: Site) -> str:
+    name: str = json.loads(site.gym("jobs", "list", "--json").out)[0]["gym_job_id"]
+    return name
+
+
+def status_with(site: Site, **environment: str) -> dict[str, Any]:
+    ended = site.gym("jobs", "status", "--json", **environment)
+    assert ended.code == 0, ended.err
+    found: dict[str, Any] = json.loads(ended.out)["benchmarks"][0]
+    return found
 
 
 def chained(folder: Path) -> list[str]:
@@ -112,11 +124,94 @@ def test_time_is_added_up_until_there_is_no_more(chain: Site) -> None:
     assert (folder / ".gym_reason").read_text() == "Gave up after 4500 s: max_walltime is 3600 s.\n"
 
 
-def test_a_job_that_nobody_knows_of_is_gone_on_with(chain: Site) -> None:
-    folder = submitted(chain, 1, 0, resumable={"max_retries": 0}, FAKE_SLURM_NO_ACCOUNTS="1")
+NO_ACCOUNTS = {"FAKE_SLURM_NO_ACCOUNTS": "1"}
+FORGETFUL = {**NO_ACCOUNTS, "FAKE_SLURM_FORGETS": "1"}
+
+
+@pytest.mark.parametrize("knows", [NO_ACCOUNTS, FORGETFUL], ids=["the controller knows", "only the job's note"])
+def test_without_accounts_failures_are_retried_so_often_and_no_more(chain: Site, knows: dict[str, str]) -> None:
+    """A cluster without slurmdbd: the chain was endless, since nobody could say how the job before had ended."""
+    folder = submitted(chain, 1, resumable={"max_retries": 2}, **knows)
+    wait_until(lambda: all_ended(chain, 4))
+    assert states(chain) == ["FAILED"] * 4
+    assert (folder / ".gym_reason").read_text() == "Gave up after 2 retries: job 3 ended as FAILED.\n"
+    found = status_with(chain, **knows)
+    assert (found["state"], found["job_id"], found["attempt"]) == ("FAILED", "3", 3)
+
+
+@pytest.mark.parametrize("knows", [NO_ACCOUNTS, FORGETFUL], ids=["the controller knows", "only the job's note"])
+def test_without_accounts_a_run_that_stopped_resumably_is_no_failure(chain: Site, knows: dict[str, str]) -> None:
+    submitted(chain, 75, 0, resumable={"max_retries": 0}, **knows)
     wait_until(lambda: all_ended(chain, 3))
     assert states(chain) == ["FAILED", "COMPLETED", "CANCELLED"]
-    assert "job 1 before this one: unknown" in (folder / "logs" / "job-2.log").read_text()
+    assert status_with(chain, **knows)["state"] == "COMPLETED"
+
+
+def test_without_accounts_the_controller_tells_a_walltime_from_a_failure(chain: Site) -> None:
+    submitted(chain, "wait", 0, resumable={"max_retries": 0}, **NO_ACCOUNTS)
+    wait_until(lambda: (chain.folder / "driven").exists())
+    chain.end("1", "TIMEOUT")
+    wait_until(lambda: all_ended(chain, 3))
+    assert states(chain) == ["TIMEOUT", "COMPLETED", "CANCELLED"]
+
+
+def test_without_accounts_time_is_added_up_by_the_jobs_own_notes(chain: Site) -> None:
+    folder = submitted(chain, 75, resumable={"max_walltime": "01:00:00"}, SECONDS="1500", **FORGETFUL)
+    wait_until(lambda: all_ended(chain, 4))
+    assert int((folder / ".gym_accumulated_walltime").read_text()) >= 4500
+    assert chained(folder) == ["1", "2", "3"]
+
+
+def test_a_job_whose_end_nobody_knows_counts_as_a_failure(chain: Site) -> None:
+    """Its node is gone, and no account of it is left: without a count the chain would have no end."""
+    folder = submitted(chain, "wait", resumable={"max_retries": 1}, **FORGETFUL)
+    for number in ("1", "2"):
+        wait_until((folder / "logs" / f"driver-{number}.log").exists)
+        chain.end(number, "NODE_FAIL")
+    wait_until(lambda: all_ended(chain, 3))
+    assert states(chain) == ["NODE_FAIL", "NODE_FAIL", "FAILED"]
+    assert (folder / ".gym_reason").read_text() == "Gave up after 1 retries: job 2 ended as nobody knows.\n"
+
+
+def test_a_cancelled_chain_ends_even_where_no_account_says_so(chain: Site) -> None:
+    submitted(chain, "wait", **FORGETFUL)
+    wait_until(lambda: (chain.folder / "driven").exists())
+    ended = chain.gym("jobs", "cancel", newest(chain), **FORGETFUL)
+    assert (ended.code, ended.out) == (0, "Cancelled mcqa.\n"), ended.err
+    wait_until(lambda: all_ended(chain, 2))
+    assert "COMPLETED" not in states(chain)[:1] and len(states(chain)) == 2
+    again = subprocess.run(
+        ["bash", str(next((chain.folder / "runs").glob("*/mcqa/job.sh")))],
+        env={**chain.environment, **FORGETFUL, "SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert again.returncode == 0 and len(states(chain)) == 2, "a job that was queued in the meantime does nothing"
+    assert (chain.folder / "driven").read_text().count("\n") == 1
+
+
+def test_a_controller_that_does_not_answer_is_told_not_taken_for_an_empty_queue(chain: Site) -> None:
+    submitted(chain, "wait", **NO_ACCOUNTS)
+    wait_until(lambda: (chain.folder / "driven").exists())
+    silent = {**NO_ACCOUNTS, "FAKE_SLURM_SILENT": "1"}
+    for words in (["status"], ["cancel", newest(chain)]):
+        ended = chain.gym("jobs", *words, **silent)
+        assert ended.code == 1 and "Unable to contact slurm controller" in ended.error
+    known = chain.gym("jobs", "cancel", newest(chain), FAKE_SLURM_SILENT="1")
+    assert known.out == "Cancelled mcqa.\n", "the account says that it runs"
+
+
+def test_what_was_given_up_is_gone_on_with_by_hand_as_the_page_says(chain: Site) -> None:
+    folder = submitted(chain, 1, 1, 0, resumable={"max_retries": 1})
+    wait_until(lambda: all_ended(chain, 3))
+    assert chain.status()[0]["reason"].startswith("Gave up after 1 retries")
+    page = (ROOT / "docs" / "submit.md").read_text()
+    commands = page[page.index("rm -f .gym_job_chain") :].partition("```")[0]
+    subprocess.run(["bash", "-ec", commands], cwd=folder, env=chain.environment, check=True, capture_output=True)
+    wait_until(lambda: all_ended(chain, 5))
+    found = chain.status()[0]
+    assert (found["state"], found["job_id"], found["attempt"]) == ("COMPLETED", "4", 1)
 
 
 def test_a_requeued_job_queues_no_second_successor(chain: Site) -> None:

@@ -109,6 +109,7 @@ wait""",
     folder = Path(record["benchmarks"][0]["job_dir"])
     wait_until(lambda: json.loads((folder / "state.json").read_text())["name"] in ENDED)
     assert json.loads((folder / "state.json").read_text())["name"] == "COMPLETED"
+    assert json.loads((folder.parent / "gym-job.json").read_text())["gym_job_id"] == record["gym_job_id"]
     assert log.read_text().splitlines() == [f"started tok-1 {folder}/otel/collector.yaml", "driver true", "ended"]
     assert "tok-1" not in (folder / "otel" / "collector.yaml").read_text()
 

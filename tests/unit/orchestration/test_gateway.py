@@ -2,14 +2,16 @@
 
 import asyncio
 import shlex
+import signal
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import httpx
 import pytest
 
-from nemo_gym.orchestration.ray_serve_gateway import Replica, parser, replica_command, replicas_per_node
+from nemo_gym.orchestration.ray_serve_gateway import Replica, parser, passed_on, replica_command, replicas_per_node
 from tests.ports import free_port
 
 # Answers with what it was sent; /stream writes a part, and the rest once the other end has asked for /go.
@@ -133,3 +135,46 @@ def test_a_replica_has_the_flags_of_the_gateway() -> None:
     assert replicas_per_node(settings) == 2
     settings.gpus_per_node = 4
     assert replicas_per_node(settings) == 1
+
+
+def test_what_is_meant_for_this_hop_is_not_passed_on() -> None:
+    headers = [(b"Connection", b"close"), (b"HOST", b"a"), (b"transfer-encoding", b"chunked"), (b"X-Mine", b"1")]
+    assert passed_on(headers) == [("X-Mine", "1")]
+
+
+async def test_an_answer_that_breaks_off_is_not_begun_again() -> None:
+    """Two beginnings would be no HTTP."""
+    port = free_port()
+    server = await asyncio.start_server(_breaks_off, "127.0.0.1", port)
+    replica = Replica([sys.executable, "-c", "import signal; signal.pause()"], port)
+    await replica.start(timeout=60, poll=0.02)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "headers": []}
+    with pytest.raises(aiohttp.ClientError):
+        await replica(scope, receive, send)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    await replica.stop()
+    server.close()
+    await server.wait_closed()
+
+
+async def _breaks_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = 0 if b"/health" in head else 100
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + b"part" * bool(length))
+    await writer.drain()
+    writer.close()
+
+
+async def test_a_server_that_is_never_healthy_is_ended() -> None:
+    replica = Replica([sys.executable, "-c", "import signal; signal.pause()"], free_port())
+    with pytest.raises(RuntimeError, match=r"was not healthy within 0\.1 s"):
+        await replica.start(timeout=0.1, poll=0.02)
+    assert replica._process is not None and replica._process.returncode == -signal.SIGTERM

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nemo_gym.orchestration.local_jobs import LocalJob
 from nemo_gym.orchestration.local_supervisor import Supervisor
@@ -213,3 +215,79 @@ def test_a_job_that_is_none_is_one_sentence(site: Site, words: tuple[str, str]) 
         ended.code == 1
         and ended.error == "Error: 'nothing' is none of the jobs recorded here; `gym jobs list` shows them."
     )
+
+
+def serving(site: Site, port: int, command: str) -> Path:
+    """A config of one model and one benchmark, a command."""
+    service = {"type": "vllm", "model": "org/model", "port": port, "health_check": {"path": "/v1/models"}}
+    data = content(
+        services={"policy": service},
+        compute=LOCAL,
+        driver={"policy_model": "policy", "benchmarks": {"bench": {"command": command}}},
+        job={"output_path": str(site.folder / "runs")},
+    )
+    return write(site.folder, data)
+
+
+@pytest.fixture
+def model(site: Site) -> Site:
+    site.program(
+        "vllm",
+        f"""while [ "$1" != --port ]; do shift; done
+cd {ROOT} && exec "{sys.executable}" -m tests.mock_provider --port "$2\"""",
+    )
+    return site
+
+
+def test_two_submissions_that_want_one_port_run_one_after_the_other(model: Site) -> None:
+    """The second job's health was answered by the first one's model, and its benchmark measured that."""
+    go = model.folder / "go"
+    path = serving(model, free_port(), f"touch {model.folder}/began; until [ -e {go} ]; do sleep 0.1; done")
+    first = model.submit(path)
+    (one,) = folders(first)
+    wait_until((model.folder / "began").exists)
+    (two,) = folders(model.submit(path))
+    wait_until(lambda: state(two)["reason"] is not None)
+    assert (state(two)["name"], state(one)["name"]) == ("PENDING", "RUNNING")
+    assert state(two)["reason"].endswith(f", which {first['gym_job_id']} uses.")
+    go.touch()
+    assert (wait_for_end(one)["name"], wait_for_end(two)["name"]) == ("COMPLETED", "COMPLETED")
+
+
+def test_a_job_that_waits_for_a_port_can_be_cancelled(model: Site) -> None:
+    path = serving(model, free_port(), "sleep 600")
+    first = model.submit(path)
+    wait_until((folders(first)[0] / "logs" / "driver-1.log").exists)
+    second = model.submit(path)
+    (two,) = folders(second)
+    wait_until(lambda: state(two)["reason"] is not None)
+    assert model.gym("jobs", "cancel", second["gym_job_id"]).out == "Cancelled bench.\n"
+    assert state(two)["name"] == "CANCELLED" and not (two / "logs" / "job-1.log").exists()
+    assert model.gym("jobs", "cancel", first["gym_job_id"]).out == "Cancelled bench.\n"
+
+
+def test_a_port_that_something_else_answers_at_fails_the_job_before_anything_is_measured(model: Site) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        (folder,) = folders(model.submit(serving(model, port, f"touch {model.folder}/began")))
+        ended = wait_for_end(folder)
+    assert ended["name"] == "FAILED" and f"Port {port} of localhost" in ended["reason"]
+    assert not (model.folder / "began").exists() and not (folder / "logs" / "policy-1.log").exists()
+
+
+def test_a_running_job_shows_its_time_and_why_it_was_begun_again(site: Site) -> None:
+    marker = site.folder / "second"
+    site.program("vllm", f"[ -e {marker} ] || {{ touch {marker}; exit 7; }}; exec sleep 600")
+    data = yaml.safe_load(serving(site, free_port(), "").read_text())
+    data["driver"]["benchmarks"] = {"one": {"run": {"limit": 1}, "resumable": {"max_retries": 1}}}
+    record = site.submit(write(site.folder, data))
+    (folder,) = folders(record)
+    wait_until(lambda: state(folder)["attempt"] == 2)
+    wait_until(lambda: site.status()[0]["seconds"] > state(folder)["seconds"] + 1)
+    assert site.status()[0]["reason"] == "Attempt 1: The service policy ended with exit code 7."
+    logs = site.gym("jobs", "logs")
+    assert (logs.code, logs.out) == (0, "")
+    assert logs.err == ("The driver of one hasn't begun; this is the log of its job.\nNothing is in job-2.log yet.\n")
+    site.gym("jobs", "cancel", record["gym_job_id"])

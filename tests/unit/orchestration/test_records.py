@@ -126,3 +126,9 @@ def test_the_commit_of_a_checkout_says_whether_it_has_changes(tmp_path: Path, mo
 
 def _none(name: str) -> None:
     raise metadata.PackageNotFoundError(name)
+
+
+def test_a_whole_id_means_its_own_record_even_where_others_begin_like_it(index: Path) -> None:
+    for name in ("gym-job-1", "gym-job-12"):
+        write_index(record(name))
+    assert find_record("gym-job-1").gym_job_id == "gym-job-1"

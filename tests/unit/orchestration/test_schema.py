@@ -1,5 +1,6 @@
 """What a submit config may say, and the sentence that anything else gets."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from nemo_gym.orchestration.api import Otel, RayService, SubmitConfig, VllmPdSer
 from nemo_gym.orchestration.checks import check
 from nemo_gym.orchestration.errors import SubmitConfigError
 from nemo_gym.orchestration.loading import load_submit_config, validated
+from nemo_gym.orchestration.showing import shown
 from nemo_gym.orchestration.values import EnvValue, duration_seconds
 from tests.unit.orchestration.configs import VLLM, config, content, pools, write
 
@@ -67,6 +69,9 @@ def test_tiers_inherit_from_their_service() -> None:
 def test_a_ray_service_has_pools() -> None:
     service = config(services={"ray": {"type": "ray", "container": "r", "node_pools": ["gpu"]}}).services["ray"]
     assert isinstance(service, RayService) and (service.port, service.node_pools) == (6379, ["gpu"])
+
+
+MCQA = "resources_servers/mcqa/configs/mcqa.yaml"
 
 
 @pytest.mark.parametrize(
@@ -209,6 +214,10 @@ def test_missing_and_wrong_keys_are_named_together() -> None:
             "services.policy.env.A is host:NOT_SET, and NOT_SET is not set here",
         ),
         (
+            {"services": {"p": {**PD, "prefill": {}, "decode": {"env": {"A": "host:NOT_SET"}}}}},
+            "services.p.decode.env.A is host:NOT_SET, and NOT_SET is not set here",
+        ),
+        (
             {"otel": {"endpoint": "http://c", "service_name": "s"}},
             "otel.token_env is OTEL_TOKEN, which is not set here",
         ),
@@ -234,6 +243,43 @@ def test_services_on_different_nodes_may_have_the_same_port() -> None:
         ),
         ({"services": {"p": VLLM}, "compute": {"type": "slurm", "node_pools": {"gpu": {}}}}, []),
         ({"compute": {"type": "local"}}, ["Containers and mounts are not used here"]),
+        (
+            {
+                "services": {"p": {**VLLM, "tensor_parallel_size": 16, "number_of_instances": 3}},
+                "compute": pools(gpu=7),
+            },
+            ["services.p uses 48 of 56 GPUs: 8 stay idle."],
+        ),
+        (
+            {"services": {"a": {**VLLM, "tensor_parallel_size": 4}, "b": {**VLLM, "port": 8001}}},
+            ["services.a shares its nodes with another model", "services.b shares its nodes with another model"],
+        ),
+        (
+            {"services": {}, "benchmark": {"run": {"limmit": 5, "config_paths": ["nope.yaml", MCQA]}}},
+            [
+                "driver.benchmarks.mcqa.run: `limmit` is no setting of Gym. Did you mean `limit`?",
+                "driver.benchmarks.mcqa.run.config_paths names nope.yaml, which isn't here",
+            ],
+        ),
+        ({"services": {}, "driver": {"policy_model_type": "no_model"}}, ["policy_model_type is no_model, which isn't"]),
+        (
+            {
+                "services": {},
+                "driver": {"policy_model_type": "no_model", "gym_install": {"repo": "r", "ref": "v"}},
+                "benchmark": {"run": {"config_paths": ["nope.yaml"]}},
+            },
+            [],
+        ),
+        (
+            {
+                "services": {"p": {**VLLM, "tensor_parallel_size": 8, "extra_args": "--api-key hush --seed 1"}},
+                "benchmark": {"command": "TOKEN=$MINE HF_TOKEN=hush eval-it"},
+            },
+            [
+                "services.p.extra_args says the value of --api-key, which the process list shows",
+                "driver.benchmarks.mcqa.command says the value of HF_TOKEN",
+            ],
+        ),
     ],
 )
 def test_what_is_odd_but_runs_is_a_warning(parts: dict[str, Any], said: list[str]) -> None:
@@ -287,6 +333,7 @@ def test_a_config_is_composed_of_fragments_and_overrides(tmp_path: Path) -> None
         ("_a: 1\n", ("+_b=1",), "adds to scratch values"),
         ("_a: 1\n", ("++_a.b=1",), "adds to scratch values"),
         ("a: 1\n", ("b.api_key=sk-hidden-12345",), "can't be composed"),
+        ("a: 1\n", ("a.api_key=[sk-hidden-12345",), "can't be composed"),
     ],
 )
 def test_what_can_not_be_composed_is_one_sentence(
@@ -318,3 +365,23 @@ def test_a_path_that_is_no_config_is_one_sentence(tmp_path: Path, name: str, sai
     (tmp_path / "s.yml").touch()
     with pytest.raises(SubmitConfigError, match=said):
         load_submit_config(tmp_path / name)
+
+
+def test_a_secret_of_a_variable_is_hidden_wherever_else_it_stands() -> None:
+    service = {**VLLM, "env": {"API_KEY": "lit:sk-long-1", "NAME": "lit:kept"}, "pre_command": "login sk-long-1"}
+    data = shown(config(services={"policy": service}, benchmark={"run": {"note": "asked with sk-long-1"}}))
+    assert "sk-long-1" not in str(data)
+    assert data["services"]["policy"]["env"] == {"API_KEY": "lit:****", "NAME": "lit:kept"}
+
+
+def test_hydra_may_speak_again_afterwards(tmp_path: Path) -> None:
+    hydra_log = logging.getLogger("hydra")
+    with pytest.raises(SubmitConfigError):
+        load_submit_config(write(tmp_path, {"a": "${nowhere}"}))
+    assert not hydra_log.disabled
+
+
+def test_problems_beyond_the_first_eight_are_counted() -> None:
+    assert refusal(at(content(), "services.policy", {**VLLM, **{f"odd_{n}": 1 for n in range(9)}})).endswith(
+        " and 1 more."
+    )

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from nemo_gym.orchestration import ray_serve_gateway
@@ -183,6 +184,59 @@ def test_secrets_of_a_run_are_read_from_variables() -> None:
         "+list=[{api_key: ${oc.env:GYM_ARG_2}}]",
         "+max_output_tokens=5",
     ]
+
+
+def everything_but_private_files(job: JobPlan) -> str:
+    return job_script(job) + (job.collector_config or "")
+
+
+@pytest.mark.parametrize(
+    ("run", "secret"),
+    [
+        ({"judge_url": "http://me:hush-1@host/v1"}, "hush-1"),
+        ({"urls": ["http://host/v1", "http://me:hush-1@host/v1"]}, "hush-1"),
+        ({"judge": {"headers": {"X-Custom": "hush-1"}}}, "hush-1"),
+        ({"policy": {"api_keys": ["hush-1", "hush-2"]}}, "hush-"),
+        ({"command": ["--token=hush-1"]}, "hush-1"),
+    ],
+)
+def test_what_the_kept_config_masks_is_in_no_script(run: dict[str, Any], secret: str) -> None:
+    job = plan(services={}, benchmark={"run": run})
+    assert secret not in everything_but_private_files(job)
+    assert secret in job.private_files()["env/driver.env"]
+
+
+def test_credentials_of_a_repository_are_in_no_script() -> None:
+    install = {"repo": "https://me%40work:hush%3A1@git.example.com/gym.git", "ref": "v1"}
+    job = plan(services={}, driver={"gym_install": install, "policy_model_type": ""})
+    text = everything_but_private_files(job)
+    assert "hush" not in text and "me%40work" not in text
+    assert "clone --quiet https://git.example.com/gym.git" in text
+    assert "GYM_REPO_USER=me@work\nGYM_REPO_PASSWORD=hush:1\n" in job.private_files()["env/driver.env"]
+    told = command(job_script(job), "driver")
+    helper = shlex.split(next(line for line in told.splitlines() if " clone " in line))[2].partition("=!")[2]
+    variables = {"GYM_REPO_USER": "me@work", "GYM_REPO_PASSWORD": "hush:1"}
+    said = subprocess.run(["sh", "-c", f"{helper} get"], env=variables, capture_output=True, text=True, check=True)
+    assert said.stdout == "username=me@work\npassword=hush:1\n", "as git asks it"
+    assert told.index("unset GYM_REPO_USER GYM_REPO_PASSWORD") < told.index("gym eval run")
+
+
+def test_the_policy_is_asked_with_the_key_of_its_server() -> None:
+    service = {**VLLM, "env": {"VLLM_API_KEY": "host:MY_KEY"}}
+    policy = {"policy_model": "policy"}
+    job = plan({"MY_KEY": "hush-1"}, services={"policy": service}, driver=policy)
+    assert "+policy_api_key=${oc.env:NEMO_GYM_POLICY_API_KEY}" in driver_words(job_script(job))
+    assert "NEMO_GYM_POLICY_API_KEY=hush-1" in job.private_files()["env/driver.env"]
+    assert "hush" not in job_script(job)
+    own = plan({"MY_KEY": "hush-1"}, services={"policy": service}, driver=policy, benchmark={"command": "true"})
+    assert "NEMO_GYM_POLICY_API_KEY=hush-1" in own.private_files()["env/driver.env"]
+    assert "NEMO_GYM_POLICY_API_KEY=dummy" not in job_script(own)
+
+
+def test_a_port_is_asked_for_before_anything_is_started() -> None:
+    text = script(services={"policy": {**VLLM, "port": 8010, "health_check": {"port": 8011}}})
+    assert text.index("gym_free policy") < text.index("gym_start_policy &")
+    assert re.findall(r'^gym_free policy "\$\{gym_nodes\[0\]\}" (\d+)$', text, re.MULTILINE) == ["8010", "8011"]
 
 
 def test_gym_is_installed_where_asked() -> None:
@@ -363,3 +417,65 @@ def test_here_steps_are_process_groups_without_containers() -> None:
     assert "srun" not in text and "#SBATCH" not in text and "container" not in text
     assert "exec setsid bash -c 'exec vllm serve org/model --port 8000" in text
     assert script(compute={**SLURM, "type": "local", "walltime": "1-00"}).count("setsid") == 2
+
+
+def test_instances_over_nodes_share_a_port_and_have_ranks() -> None:
+    service = {
+        **VLLM,
+        "tensor_parallel_size": 4,
+        "number_of_instances": 4,
+        "extra_args": "--api-server-count 2 --seed 1",
+    }
+    told = command(script(services={"policy": service}, compute=pools(gpu=2)), "policy").splitlines()
+    serve = "vllm serve org/model --port 8000 --tensor-parallel-size 4"
+    shared = (
+        '--data-parallel-size 4 --data-parallel-size-local 2 --data-parallel-address "$GYM_HEAD_POLICY" '
+        "--data-parallel-rpc-port 13345"
+    )
+    assert told == [
+        'if [ "${SLURM_NODEID:-0}" -eq 0 ]; then',
+        f"  exec {serve} --api-server-count 2 --seed 1 {shared}",
+        "fi",
+        f"exec {serve} --seed 1 {shared} --headless --data-parallel-start-rank $((SLURM_NODEID * 2))",
+    ]
+
+
+def test_health_is_asked_at_its_own_port_and_the_model_by_the_name_it_is_served_under() -> None:
+    service = {**VLLM, "served_model_name": "name", "health_check": {"port": 9001, "path": "/ready"}}
+    text = script(services={"policy": service}, driver={"policy_model": "policy"})
+    assert 'gym_ready policy 60 gym_probe_http "http://${gym_nodes[0]}:9001/ready"' in text
+    assert {"+policy_base_url=http://localhost:8000/v1", "+policy_model_name=name"} <= set(driver_words(text))
+
+
+def test_steps_run_beside_others_and_not_without_their_variables() -> None:
+    compute = pools(a=1, b=1)
+    for pool in compute["node_pools"].values():
+        del pool["gpus_per_node"]
+    text = script(compute=compute, services={"policy": {**VLLM, "env": {"API_KEY": "lit:sk-1"}}})
+    assert all("exec srun --overlap" in flags(text, step) for step in ("policy", "driver"))
+    assert '. "$gym_dir/env/policy.env" || exit 1' in text
+    assert f"--container-mounts={FOLDER}:{FOLDER} --container-image=python:3.12" in flags(text, "driver")
+    assert 'export GYM_NODE_0="${gym_nodes[0]}"' in text
+    assert "gpus-per-node" not in text and "None" not in text
+
+
+def test_a_collector_is_on_the_drivers_node_and_gets_no_logs_unless_they_are_wanted() -> None:
+    services = {"judge": {**VLLM, "node_pool": "a"}, "policy": {**VLLM, "node_pool": "b", "port": 8001}}
+    otel = {"endpoint": "https://c", "service_name": "s", "gym_logs": False}
+    made = plan(
+        {"OTEL_TOKEN": "t"}, otel=otel, services=services, compute=pools(a=1, b=1), driver={"policy_model": "policy"}
+    )
+    text = job_script(made)
+    assert '--nodelist="$(gym_nodelist 1 1)"' in flags(text, "otel")
+    assert 'gym_ready otel 300 gym_probe_http "http://${gym_nodes[1]}:13133/"' in text
+    assert "export NEMO_GYM_OTEL_LOGS_ENABLED=false" in text
+
+
+def test_images_that_are_files_and_sources_of_mounts_must_be_there() -> None:
+    images = {"a": "/images/a.sqsh", "b": "./b.sqsh", "c": "~/c.sqsh", "d": "nvcr.io/vllm:1"}
+    services = {
+        name: {**VLLM, "container": image, "port": 8000 + number, "mounts": ["/data:/data:ro"]}
+        for number, (name, image) in enumerate(images.items())
+    }
+    run = RunPlan.of(config(services=services), RUN_ID, {}, user="me")
+    assert run.needed_files() == ["/data", "/images/a.sqsh", "./b.sqsh", "~/c.sqsh"]

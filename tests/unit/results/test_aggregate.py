@@ -45,6 +45,12 @@ def test_masked_rollouts_count_as_repeats_alone() -> None:
     assert metrics.key_metrics["coverage/masked_rollouts"] == 1
 
 
+def test_a_rollout_that_is_there_twice_covers_its_task_once() -> None:
+    twice = [result(0, 0, 1.0), result(0, 0, 0.0), result(0, 1, 1.0), result(1, 1, 1.0)]
+    repeats = compute_aggregate_metrics(twice).repeat_level_metrics
+    assert [(entry["sample_count"], entry["missing_count"]) for entry in repeats] == [(1, 1), (2, 0)]
+
+
 def test_unmasked_flags_are_no_metric() -> None:
     metrics = compute_aggregate_metrics([result(0, 0, 1.0, mask_sample=False)])
     assert metrics.key_metrics == {"mean/reward": 1.0}

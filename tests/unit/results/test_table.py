@@ -56,6 +56,12 @@ def test_usage_counts_where_it_has_a_number_and_the_record_where_not() -> None:
     assert set(table.columns["tokens"].large_integers) == {1, 2}
 
 
+def test_a_number_of_the_usage_may_be_whole_or_not() -> None:
+    table = table_of(*({"response": {"usage": {"tokens": tokens}}} for tokens in (1, 1.5, 2)))
+    assert numbers(table, "tokens") == [1.0, 1.5, 2.0]
+    assert [kind & INTEGER for kind in table.columns["tokens"].kinds] == [INTEGER, 0, INTEGER]
+
+
 def test_more_shapes_than_are_remembered_lose_nothing() -> None:
     count = 1200
     table = table_of(*({f"field {number}": number, "reward": 1.0} for number in range(count)))

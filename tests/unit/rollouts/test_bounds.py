@@ -15,6 +15,7 @@ from nemo_gym.rollouts.admission import Admission
 from nemo_gym.rollouts.budget import Budget, DispatchLatencyTracker
 from nemo_gym.rollouts.dispatch import Dispatcher, Retries
 from nemo_gym.rollouts.examples import PrintedFailures
+from nemo_gym.rollouts.failures import describe
 from nemo_gym.schema.pressure import PRESSURE_HEADER
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 from tests.unit.rollouts.fakes import (
@@ -31,9 +32,11 @@ from tests.unit.rollouts.fakes import (
 from tests.unit.rollouts.test_retries import Naps, run
 
 
-def behind(kind: str | None = None, status: int | None = None, answered: int = 500, **headers: str) -> FakeReply:
+def behind(
+    kind: str | None = None, status: int | None = None, answered: int = 500, stage: str | None = None, **headers: str
+) -> FakeReply:
     """A reply of an agent that failed because of another server."""
-    cause = Cause("Model___policy", "Error", "it broke", status, kind).header().decode()
+    cause = Cause("Model___policy", "Error", "it broke", status, kind, stage).header().decode()
     return FakeReply(b'"it broke"', answered, {CAUSE_HEADER: cause, **headers})
 
 
@@ -66,6 +69,8 @@ def numbered(count: int) -> list[Row]:
         (behind("session_lost"), "session_lost", 4),
         (behind("session_expired"), "session_expired", 1),
         (behind("verifier_error"), "verifier_error", 1),
+        (behind("verifier_error", answered=504, stage="verify"), "verifier_error", 2),
+        (behind("verifier_error", stage="verify"), "verifier_error", 1),
         (behind(status=429), "provider_unavailable", 4),
         (behind(status=503), "provider_unavailable", 4),
         (behind(status=400), "agent_run_error", 1),
@@ -207,3 +212,11 @@ def states(work: Dispatcher) -> dict[int, str]:
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [("it broke", "A___agent: it broke"), ("A___agent: too late", "A___agent: too late")],
+)
+def test_a_failure_names_its_server_once(message: str, told: str) -> None:
+    assert describe({"_ng_failure_cause": {"server": "A___agent", "message": message}}) == told

@@ -142,6 +142,7 @@ async def test_whatever_was_done_to_a_file_the_run_goes_on_or_says_why_not(
         ("attempt", "task"),
         ("retry", "retry"),
         ("done", "task"),
+        ("done", "repeat"),
         ("done", "attempt"),
         ("done", "retries"),
         ("done", "reward"),

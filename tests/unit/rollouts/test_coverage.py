@@ -171,3 +171,20 @@ def test_nothing_is_said_about_retries_where_there_were_none() -> None:
     retried.add(None, tries=2)
     assert retried.line() == "Measured only after retries: 1"
     assert (retried + retried).line() == "Measured only after retries: 2"
+
+
+@pytest.mark.parametrize(
+    ("stage", "failure_class", "boundary"),
+    [
+        ("verify", "verifier_error", "verifier"),
+        ("tool", "transport_timeout", "tool"),
+        ("model", "transport_timeout", "provider"),
+        ("seed", "transport_timeout", "environment"),
+        (None, "transport_timeout", "transport"),
+        ("somebody_elses", "transport_timeout", "transport"),
+    ],
+)
+def test_what_took_too_long_is_counted_where_that_was(stage: str | None, failure_class: str, boundary: str) -> None:
+    cause = {"server": "A___a", "error": "E", "message": "late", "kind": failure_class, "stage": stage}
+    record = {"_ng_failure_class": failure_class, "_ng_failure_cause": cause}
+    assert boundary_by(Topology(served()))(record) == boundary

@@ -97,8 +97,16 @@ def test_the_code_of_components_is_their_python_files(tmp_path: Path, monkeypatc
         (folder / name).write_text("2")
     assert servers_identity(served()).code == before.code
     (folder / "more" / "parts.py").write_text("2")
-    (line,) = differences(before, servers_identity(served()))
-    assert line.startswith("code of resources_servers/math: ")
+    (folder / "new.py").write_text("1")
+    now = servers_identity(served())
+    assert differences(before, now) == ["code of resources_servers/math: more/parts.py has changed, new.py is new"]
+    assert differences(now, before) == ["code of resources_servers/math: more/parts.py has changed, new.py is gone"]
+    told = before.as_entry()
+    del told["files"]  # as in a journal of an earlier version
+    (line,) = differences(Identity.of_entry(told), now)
+    assert line == f"code of resources_servers/math: {before.code['resources_servers/math']} → " + str(
+        now.code["resources_servers/math"]
+    )
     monkeypatch.setattr(identities, "__version__", "9.9")
     assert any(told.endswith("→ 9.9") for told in differences(before, servers_identity(served())))
     monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS")

@@ -11,7 +11,7 @@ import pytest
 
 from nemo_gym.rollouts import journal
 from nemo_gym.rollouts.errors import OutputError
-from nemo_gym.rollouts.journal import AppendFile, Books, Completion, History, read_journal
+from nemo_gym.rollouts.journal import AppendFile, Books, Completion, History, journal_blocks, read_journal
 from tests.unit.rollouts.fakes import FakeReply, Row, collect, collection_config, read_jsonl, right, task
 
 
@@ -165,10 +165,47 @@ def test_unfinished_attempts_are_those_after_the_last_outcome(tmp_path: Path) ->
     assert _history(tmp_path / "none").unfinished == {}
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_history_is_the_same_however_many_entries_it_takes_at_once(size: int) -> None:
+    def entry(kind: str, task: int, **fields: Any) -> dict[str, Any]:
+        return {"kind": kind, "task": task, "repeat": 0, **fields}
+
+    entries: list[dict[str, Any]] = [
+        {"kind": "run", "resumed_anyway": ["a", "b"]},
+        entry("attempt", 0),
+        entry("retry", 0, retry=2),
+        entry("attempt", 1),
+        entry("retry", 1, retry=1),
+        entry("done", 0, outcome="measured", reward=0.5, attempt=0, retries=2),
+        entry("done", 0, outcome="measured", reward=0.25),
+        entry("done", 1, outcome="failed"),
+        entry("attempt", 1),
+        entry("done", 1, outcome="dropped"),
+        entry("attempt", 2),
+        entry("retry", 2, retry=1),
+        entry("duplicate", 2),
+        entry("done", 3, outcome="measured", reward=1, attempt=1),
+        entry("done", 4, outcome="measured", reward=None, attempt=None),
+        {"kind": "done", "task": "0", "repeat": 0, "outcome": "measured"},
+        {"kind": "end"},
+        {},
+    ]
+    history = History()
+    measured = [one for begin in range(0, len(entries), size) for one in history.add(entries[begin : begin + size])]
+    assert [one["task"] for one in measured] == [0, 0, 3, 4]
+    assert history.unfinished == {(1, 0): 1, (2, 0): 1}
+    assert history.retries == {(2, 0): 1}
+    assert history.failures == {(1, 0): 1}
+    assert [(task, 0) in history.measured for task in range(5)] == [True, False, False, True, True]
+    assert (history.retried.again.rollouts, history.retried.again.reward) == (2, 1.5)
+    assert (history.retried.at_once.rollouts, history.retried.at_once.rewarded) == (1, 0)
+    assert history.resumed_anyway == ["a", "b"] and history.cut_off == 1
+
+
 def _history(path: Path) -> History:
     history = History()
-    for entry in read_journal(path):
-        history.add(entry)
+    for entries in journal_blocks(path):
+        history.add(entries)
     return history
 
 

@@ -15,6 +15,7 @@ from nemo_gym.rollouts.dispatch import Retries
 from nemo_gym.rollouts.errors import NothingMeasuredError
 from nemo_gym.rollouts.journal import read_journal
 from nemo_gym.rollouts.materialise import SourceRow
+from nemo_gym.rollouts.progress import NoticeRate
 from tests.unit.rollouts.fakes import FakeClient, FakeReply, Row, collection_config, read_jsonl, right, served, task
 
 
@@ -109,3 +110,25 @@ async def test_retries_are_visible(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().err
     assert "Retry 1 of rollout 0-0 in 1.0 s (agent_request_failed: " in shown
     assert "retried=1" in shown
+
+
+async def test_retries_of_one_kind_are_told_once_in_a_while_with_a_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Long 429s of one endpoint: a line and a count, not a line for each rollout."""
+    await run(tmp_path, [FakeReply(b"", status=429)] * 2 + [DROPPED, "right"])
+    shown = capsys.readouterr().err
+    assert [line.partition(" in ")[0] for line in shown.splitlines() if line.startswith("Retry")] == [
+        "Retry 1 of rollout 0-0"
+    ]
+    assert "retried=3" in shown
+
+
+def test_what_was_left_out_is_counted() -> None:
+    now = [0.0]
+    told = NoticeRate(30.0, lambda: now[0])
+    assert [told("busy", "a"), told("busy", "b"), told("gone", "c"), told("busy", "d")] == ["a", None, "c", None]
+    now[0] = 31.0
+    assert told("busy", "e") == "e [and 2 more like it in the last 31 s]"
+    now[0] = 62.0
+    assert told("busy", "f") == "f"

@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym.results.blocks import read_blocks
+from nemo_gym.rollouts import rows
 from nemo_gym.rollouts.errors import RowError
-from nemo_gym.rollouts.rows import read_rows
+from nemo_gym.rollouts.rows import object_at, objects, objects_at, read_rows
 
 
 def write(tmp_path: Path, content: bytes) -> Path:
@@ -55,3 +57,31 @@ def test_limit_stops_before_a_later_bad_line(tmp_path: Path) -> None:
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RowError, match=r"gone\.jsonl can't be read \(No such file or directory\)"):
         list(read_rows(tmp_path / "gone.jsonl"))
+
+
+@pytest.mark.parametrize("size", [1, 9, 1 << 15])
+@pytest.mark.parametrize("gap", [b"", b"\n \r\n"])
+def test_objects_are_found_where_their_lines_begin(
+    tmp_path: Path, size: int, gap: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "read_blocks", lambda file: read_blocks(file, size))
+    path = write(tmp_path, b'{"n":0}\n' + gap + b'{"n":1}\r\n{"n":2}\n{"n":3}')
+    found = list(objects_at(path))
+    assert [row["n"] for _, row in found] == [0, 1, 2, 3]
+    with path.open("rb") as file:
+        assert [object_at(file, offset, path) for offset, _ in found] == [row for _, row in found]
+    for count, (end, _) in enumerate(found):
+        assert list(objects_at(path, end)) == found[:count]
+        assert list(objects_at(path, end + 1)) == found[: count + 1]
+    assert list(objects_at(tmp_path / "gone.jsonl")) == []
+
+
+@pytest.mark.parametrize("size", [1, 9, 1 << 15])
+def test_an_object_that_cannot_be_read_is_named_unless_it_comes_too_late(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "read_blocks", lambda file: read_blocks(file, size))
+    path = write(tmp_path, b'{"n":0}\n\n{"n":1}\n{"n":\n')
+    with pytest.raises(RowError, match=r"rows\.jsonl' at line 4"):
+        list(objects(path))
+    assert [row["n"] for row in objects(path, path.read_bytes().rindex(b"{"))] == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 from pathlib import Path
 from typing import Any
@@ -300,3 +301,15 @@ async def test_captured_tokens_stay_where_they_are_for_the_trainer(tmp_path: Pat
     ((_, result),) = [await each for each in Helper(FakeClient(config, run)).run_examples([row])]
     assert result == answer
     assert (await store.freeze("0-0")).entries[0].generation_token_ids == [2], "still there to be finalised"
+
+
+async def test_failures_of_rows_that_nobody_waits_for_any_more_are_no_news() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    iterator = Helper(FakeClient(served(), lambda row: FakeReply(b"", status=500))).run_examples(rows(3))
+    with pytest.raises(aiohttp.ClientResponseError):
+        await next(iterator)
+    await settle()
+    del iterator
+    gc.collect()
+    assert told == []

@@ -155,6 +155,15 @@ def test_key_sets_know_what_was_added() -> None:
     assert not any(key in keys for key in [(1, 0), (0, 3), (5, 2), (10**12, 6)])
 
 
+def test_key_sets_take_many_keys_as_they_take_one() -> None:
+    keys, many = RolloutKeys(), [(0, 0), (1023, 0), (0, 0), (1024, 0), (1023, 0), (10**12, 7)]
+    keys.add((1024, 0))
+    assert keys.lacking(many) == [0, 1, 2, 4, 5]
+    assert keys.add_all(many) == [True, True, False, False, False, True]
+    assert keys.lacking([*many, (1, 0), (0, 7)]) == [6, 7]
+    assert len(keys) == 4 and keys.discard((1023, 0)) and keys.lacking(many) == [1, 4]
+
+
 def test_repeat_counters_of_any_task_number() -> None:
     counters = RepeatCounters()
     for task in (3, 10**9):

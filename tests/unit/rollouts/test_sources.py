@@ -201,3 +201,13 @@ async def test_rows_of_a_named_file_go_to_the_agent_that_declares_it(tmp_path: P
     run = prepared(config, input_jsonl_fpath="mine.jsonl", output_jsonl_fpath="x.jsonl")
     await Helper(FakeClient(config, right)).run_from_config(run)
     assert read_jsonl(tmp_path / "x.jsonl")[0]["agent_ref"] == {"name": "second_agent"}
+
+
+def test_an_environment_in_one_file_is_spoken_of_as_that_file(tmp_path: Path) -> None:
+    """C25: nobody knows the folder that was generated around it."""
+    server = {"math": {"resources_servers": {"math": {"entrypoint": "app.py", "source_file": str(tmp_path / "me.py")}}}}
+    write_jsonl(tmp_path / "example.jsonl", [task("a"), task("b")])
+    notice = choose_rows(declaring(dataset("example"), **server), None, None).notice
+    assert notice == "Neither --input nor --split given: using the 2 tasks of me.py."
+    with pytest.raises(ConfigError, match=r"^me\.py has no tasks: give `Environment\(tasks=\[…\]\)` some, or name"):
+        choose_rows(declaring(**server), None, None)

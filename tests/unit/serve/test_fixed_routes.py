@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
+from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from nemo_gym.serve.fixed_routes import FixedRoutes
+from nemo_gym.serve.fixed_routes import FixedRoutes, add_innermost
 from nemo_gym.serve.json_app import json_app
 
 
@@ -29,17 +31,19 @@ def app() -> FastAPI:
 
 def _searches(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that were looked for by the router itself from now on."""
-    fixed = app.router.middleware_stack
-    assert isinstance(fixed, FixedRoutes)
+    fixed: Any = app.build_middleware_stack()
+    app.middleware_stack = fixed
+    while not isinstance(fixed, FixedRoutes):
+        fixed = fixed.app
     searched: list[str] = []
-    search = fixed._search
+    search = fixed.app
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             searched.append(scope["path"])
         await search(scope, receive, send)
 
-    monkeypatch.setattr(fixed, "_search", noting)
+    monkeypatch.setattr(fixed, "app", noting)
     return searched
 
 
@@ -103,3 +107,67 @@ def test_a_mounted_app_is_searched(app: FastAPI) -> None:
     client = TestClient(outer)
     assert client.post("/below/a", json={}).json() == {"from": "a"}
     assert client.post("/a", json={}).status_code == 404
+
+
+def test_the_app_s_exception_handlers_are_heard(app: FastAPI) -> None:
+    class ShutError(Exception):
+        pass
+
+    @app.post("/a")
+    async def handler(body: Body) -> dict[str, str]:
+        if body.n == 0:
+            raise HTTPException(418)
+        raise ShutError
+
+    app.add_exception_handler(418, lambda request, error: PlainTextResponse("no coffee", 418))
+    app.add_exception_handler(ShutError, lambda request, error: PlainTextResponse("shut", 503))
+    client = TestClient(app)
+    answers = [client.post("/a", json={"n": n}) for n in (0, 1)]
+    assert [(answer.status_code, answer.text) for answer in answers] == [(418, "no coffee"), (503, "shut")]
+
+
+def test_middleware_added_by_a_component_comes_before_the_route(app: FastAPI) -> None:
+    app.post("/a")(_answering("a"))
+
+    @app.middleware("http")
+    async def refuse(request: Request, answer: Any) -> Response:
+        return PlainTextResponse("not today", 403)
+
+    assert TestClient(app).post("/a", json={}).status_code == 403
+
+
+def test_a_middleware_below_all_others_is_passed_too(app: FastAPI) -> None:
+    app.post("/a")(_answering("a"))
+
+    @app.middleware("http")
+    async def name(request: Request, answer: Any) -> Any:
+        request.state.name = "Ada"
+        return await answer(request)
+
+    class Greeting:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                answer = PlainTextResponse(f"Hello, {scope['state']['name']}")
+                await answer(scope, receive, send)
+            else:
+                await self.app(scope, receive, send)
+
+    add_innermost(app, Middleware(Greeting))
+    assert TestClient(app).post("/a", json={}).text == "Hello, Ada"
+
+
+def test_a_middleware_that_a_component_puts_last_is_passed_too(app: FastAPI) -> None:
+    app.post("/a")(_answering("a"))
+
+    class Refusing:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await PlainTextResponse("no", 403)(scope, receive, send)
+
+    app.user_middleware.append(Middleware(Refusing))
+    assert TestClient(app).post("/a", json={}).status_code == 403

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,8 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nemo_gym import server_utils
 from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse
+from nemo_gym.config.handover import RUN_DIR_ENV
 from nemo_gym.serve import local
+from nemo_gym.serve.charges import Charge, write_charge
 from nemo_gym.serve.idempotency import REPLAYED_HEADER, IdempotencyMiddleware
+from nemo_gym.serve.in_flight import ROLLOUT_HEADER
 from nemo_gym.serve.retries import IDEMPOTENCY_HEADER, REPEATED_HEADER, Fault, may_repeat, with_key
 from nemo_gym.server_utils import ServerClient, get_response_json, request
 from tests.unit.serve.test_requests import CONNECTED
@@ -285,7 +289,7 @@ async def test_a_call_that_cannot_be_repeated_says_why_and_has_its_rollout_run_a
         told.append(body.decode())
         cause = orjson.loads(answered["x-nemo-gym-cause"])
         assert (status, cause["server"], cause["kind"]) == (409, "mcqa", "transport_peer_drop")
-    assert "was made before and failed without an answer; it is not made a second time" in told[1]
+    assert told[1].endswith('The answer to this call is lost: it was made before and failed without an answer."}')
     await ask(app, "big", b"3000")
     await ask(app, "bigger", b"4000")
     _, _, body = await call_app(app, "/x", b"3000", headers={IDEMPOTENCY_HEADER.lower(): "big"})
@@ -397,6 +401,43 @@ async def test_a_successor_does_not_make_the_calls_of_the_process_before_it(
         if status == 409:
             cause = orjson.loads(answer.headers["X-NeMo-Gym-Cause"])
             assert (cause["server"], cause["kind"]) == ("the_agent", "transport_peer_drop")
+            assert "Its process ended while this call was under way" in cause["message"]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "is_repeated", "path", "kind"),
+    [
+        ("5-0", True, "/verify", "verifier_error"),
+        ("5-0.r1", False, "/verify", "verifier_error"),
+        ("5-0", True, "/look", "transport_timeout"),
+        ("5-0", False, "/verify", None),
+        ("5-0.r1-a1", False, "/verify", None),
+        ("5-1.r1", False, "/verify", None),
+    ],
+)
+@pytest.mark.parametrize("is_successor", [True, False])
+async def test_a_rollout_that_got_the_process_before_stuck_is_refused_as_its_failure(
+    is_successor: bool,
+    rollout: str,
+    is_repeated: bool,
+    path: str,
+    kind: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A4: the call itself, and later tries in place; another attempt, or collection, is another chance."""
+    monkeypatch.setenv(RUN_DIR_ENV, str(tmp_path))
+    write_charge(tmp_path, Charge("4-0", "s", "resources_servers", "/verify", "another"))
+    write_charge(tmp_path, Charge("5-0", "s", "resources_servers", path, "it held its server"))
+    app = IdempotencyMiddleware(Echo(), is_successor=is_successor, server="the_agent")
+    headers = {IDEMPOTENCY_HEADER.lower(): "k", ROLLOUT_HEADER.lower(): rollout}
+    headers |= {REPEATED_HEADER.lower(): "1"} if is_repeated else {}
+    status, answered, _ = await call_app(app, "/run", b"1", headers=headers)
+    if kind is None or not is_successor:
+        assert status == 201
+        return
+    cause = orjson.loads(answered["x-nemo-gym-cause"])
+    assert (status, cause["kind"], cause["server"], cause["message"]) == (409, kind, "s", "it held its server")
 
 
 async def test_a_repetition_over_a_broken_connection_says_that_it_is_one() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from nemo_gym.config.handover import CONFIG_FILE_ENV
 from nemo_gym.serve import redaction
-from nemo_gym.serve.log_prefix import PrefixedStream
-from nemo_gym.serve.redaction import encodable, printable, shown
+from nemo_gym.serve.log_prefix import MOST_CHARS, PrefixedStream
+from nemo_gym.serve.redaction import beginning, encodable, printable, shown
 from nemo_gym.serve.server_log import server_log
 
 
@@ -47,6 +47,27 @@ def test_only_what_no_encoding_takes_is_escaped_in_output_of_others() -> None:
 
 def test_shown_text_is_cut_to_its_limit() -> None:
     assert (shown("abcdef", 4), shown("abcd", 4)) == ("abc…", "abcd")
+    assert shown("a" * 90_000 + "b", 4) == "aaa…"
+    assert shown("\x00" * 90_000, 9) == "\\x00\\x00…"
+
+
+def test_of_a_long_text_little_more_is_read_than_is_shown() -> None:
+    lengths: list[int] = []
+    redaction.install(lambda text: lengths.append(len(text)) or text)  # type: ignore[func-returns-value]
+    try:
+        shown("a" * 3_000_000, 100)
+        beginning("a" * 3_000_000, 100)
+    finally:
+        redaction.install(None)
+    assert max(lengths) < 20_000
+
+
+@pytest.mark.usefixtures("redacted")
+def test_no_secret_is_shown_for_being_cut() -> None:
+    for length in (*range(40, 50), *range(10_030, 10_060)):
+        text = "a" * length + "hunter22" + "b" * 50_000
+        for limit in (50, 46, length + 3):
+            assert "h" not in beginning(text, limit) + shown(text, limit), (length, limit)
 
 
 @pytest.mark.usefixtures("redacted")
@@ -61,6 +82,17 @@ def test_records_are_safe_before_a_handler_sees_them(caplog: pytest.LogCaptureFi
     assert record.exc_text is not None and record.exc_text.endswith("ValueError: **** \\ud800")
     assert "hunter22" not in caplog.text
     caplog.text.encode()
+
+
+def test_records_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("x" * 100_000)
+    except ValueError:
+        server_log("nemo_gym.test").exception("failed: %s", "y" * 100_000)
+    (record,) = caplog.records
+    assert record.exc_text is not None
+    assert (len(record.getMessage()), len(record.exc_text)) == (20_000, 20_000)
+    assert record.exc_text.startswith("Traceback")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +119,17 @@ def test_whatever_a_process_prints_is_redacted_and_encodable() -> None:
     print("a hunter22", "\ud800", file=stream)
     stream.writelines(["x\n", "hunter22\n"])
     assert raw.getvalue().decode() == "(toy) a **** \\ud800\n(toy) x\n(toy) ****\n"
+
+
+@pytest.mark.usefixtures("redacted")
+def test_of_what_is_printed_at_once_a_million_characters_are_kept() -> None:
+    inner = io.StringIO()
+    stream = PrefixedStream(inner, "(toy) ")
+    stream.write("a" * (MOST_CHARS - 1) + "\n")
+    stream.write("\ud800" + "a" * (MOST_CHARS + 98) + "hunter22\n")
+    first, second = inner.getvalue().splitlines()
+    assert first == "(toy) " + "a" * (MOST_CHARS - 1)
+    assert second == "(toy) \\ud800" + "a" * (MOST_CHARS - 1) + "… (107 more characters)"
 
 
 SURVIVOR = """

@@ -13,6 +13,7 @@ from pydantic import PrivateAttr
 from nemo_gym.base_resources_server import BaseSeedSessionResponse, BaseVerifyRequest, BaseVerifyResponse
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.launch.settings import LaunchSettings
+from nemo_gym.schema.failure_kinds import is_registered
 from nemo_gym.serve import local
 from nemo_gym.serve.deadline import DeadlineExceededError, deadline
 from nemo_gym.serve.failures import Cause
@@ -174,7 +175,7 @@ async def test_the_agent_answers_504_with_the_stage_as_cause(monkeypatch: pytest
         async with serving(assembled(stuck("outer", client), monkeypatch)) as port:
             answer = await request("POST", f"http://127.0.0.1:{port}/relay_verify", json=VERIFY)
             cause = Cause.of_headers(answer.headers)
-    assert answer.status == 504 and cause is not None and cause.kind == "transport_timeout"
+    assert answer.status == 504 and cause is not None and (cause.kind, cause.stage) == ("verifier_error", "verify")
     assert "verifying: inner did not answer /verify within 0.05 s" in cause.message
 
 
@@ -204,3 +205,19 @@ async def test_a_timeout_of_the_callers_own_stays(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(TimeoutError) as caught:
             await client.post("s", "/verify", json={}, timeout=0.05)
     assert not isinstance(caught.value, DeadlineExceededError)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "stage"),
+    [("/verify", "verifier_error", "verify"), ("/seed_session", "transport_timeout", "seed"),
+     ("/look", "transport_timeout", "tool")],
+)  # fmt: skip
+async def test_the_kind_of_a_stage_that_takes_too_long_is_a_registered_one(path: str, kind: str, stage: str) -> None:
+    """What readers of 0.7's records know; where it was is told beside it."""
+    limits = {stage.key: 0.05 for stage in STAGES}
+    async with raw_server(silent) as port:
+        client = client_of(config_of(("s", "resources_servers", port), **limits))
+        with pytest.raises(StageTimeoutError) as caught:
+            await client.post("s", path, json={})
+    assert (caught.value.failure_kind, caught.value.stage.code) == (kind, stage)
+    assert is_registered(kind)

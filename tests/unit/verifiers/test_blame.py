@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
+from nemo_gym.verifiers.patterns import PatternTimeoutError, matching
+from nemo_gym.verifiers.verdicts import RowError
+from nemo_gym.verifiers.worker_pool import WorkerCrashError, WorkerError, WorkerPoolFullError, WorkerTimeoutError
+
+MASKED = {"reward": 0.0, "mask_sample": True, "failure_kind": "verifier_error", "failure_reason": "why"}
+WORTH_NOTHING = {"reward": 0.0, "failure_reason": "why"}
+ENDLESS = [PatternTimeoutError("why"), WorkerTimeoutError("why"), WorkerCrashError("why")]
+OTHER = [RowError("why"), WorkerError("why"), WorkerPoolFullError("why"), TimeoutError("why")]
+
+
+async def ends() -> None:
+    pass
+
+
+async def does_not() -> None:
+    raise WorkerTimeoutError("it takes long too")
+
+
+async def breaks() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("error", ENDLESS, ids=lambda error: type(error).__name__)
+async def test_a_check_that_ends_for_others_is_held_up_by_the_response(error: Exception) -> None:
+    assert await verdict_without_end(error, ends) == WORTH_NOTHING
+    assert await verdict_without_end(error, does_not) == MASKED
+    assert await verdict_without_end(error, breaks) == MASKED
+
+
+@pytest.mark.parametrize("error", OTHER, ids=lambda error: type(error).__name__)
+async def test_other_failures_are_not_the_response_s(error: Exception) -> None:
+    assert await verdict_without_end(error, ends) == MASKED
+
+
+async def test_an_ordinary_text_shows_patterns_that_take_for_ever_on_any() -> None:
+    for pattern in (r"(\w+\s?)+;;", r"([a-z]+ ?)+\d", r"^(.+)+;;"):
+        with pytest.raises(PatternTimeoutError):
+            await matching(pattern, [ORDINARY], seconds=0.1)
+    assert await matching(r"(a+)+$", [ORDINARY], seconds=0.1) == [False]
