@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import mmap
 import os
 import struct
 import sys
@@ -56,7 +55,9 @@ class Pulse:
         self._loop_thread = threading.get_ident()
         self._clock = clock
         self._held_file = folder / f"{os.getpid()}{HELD_SUFFIX}"
-        self._map = _new_map(folder / f"{os.getpid()}{PULSE_SUFFIX}")
+        path = folder / f"{os.getpid()}{PULSE_SUFFIX}"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.pwrite(self._file, _MOMENT.pack(0.0), 0)  # from now on there is room for it, however full the disk
         self._beats = 0
         self._seen: tuple[int, object] = (0, None)
         self._since = clock()
@@ -86,15 +87,19 @@ class Pulse:
 
     def _beat(self) -> None:
         self._beats += 1
-        self._map[: _MOMENT.size] = _MOMENT.pack(self._clock())
+        self._note(self._clock())
         self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _went_on(self) -> None:
         self._since = self._clock()
-        self._map[: _MOMENT.size] = _MOMENT.pack(self._since)
+        self._note(self._since)
         if self._is_told:
             self._is_told = False
             self._held_file.unlink(missing_ok=True)
+
+    def _note(self, moment: float) -> None:
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, _MOMENT.pack(moment), 0)
 
     def _tell(self) -> None:
         frame = sys._current_frames().get(self._loop_thread)
@@ -117,15 +122,6 @@ def _place(frame: FrameType) -> str:
             return f"{file}:{at.f_lineno}"
         at = at.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _new_map(path: Path) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.ftruncate(descriptor, _MOMENT.size)
-        return mmap.mmap(descriptor, _MOMENT.size)
-    finally:
-        os.close(descriptor)
 
 
 def read_pulse(path: Path) -> float | None:

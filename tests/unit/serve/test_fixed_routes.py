@@ -107,6 +107,8 @@ def test_a_mounted_app_is_searched(app: FastAPI) -> None:
     client = TestClient(outer)
     assert client.post("/below/a", json={}).json() == {"from": "a"}
     assert client.post("/a", json={}).status_code == 404
+    app.post("/below/b")(_answering("b"))
+    assert client.post("/below/b", json={}).status_code == 404
 
 
 def test_the_app_s_exception_handlers_are_heard(app: FastAPI) -> None:
@@ -157,6 +159,7 @@ def test_a_middleware_below_all_others_is_passed_too(app: FastAPI) -> None:
 
     add_innermost(app, Middleware(Greeting))
     assert TestClient(app).post("/a", json={}).text == "Hello, Ada"
+    assert app.user_middleware[-1].cls is FixedRoutes, "fixed paths still go the short way"
 
 
 def test_a_middleware_that_a_component_puts_last_is_passed_too(app: FastAPI) -> None:

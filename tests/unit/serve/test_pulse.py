@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 import threading
@@ -114,3 +115,19 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "9.pulse").write_bytes(b"12")
     assert read_held(tmp_path, 9) is None and read_held(tmp_path, 8) is None
     assert read_pulse(tmp_path / "9.pulse") is None and read_pulse(tmp_path / "8.pulse") is None
+
+
+async def test_a_full_disk_is_noticed_at_once_or_not_at_all(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written to a full disk through a mapping of a file ends the process."""
+    watched.look_at(101.0)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    watched.pulse.start()
+    watched.pulse.stop()
+    with pytest.raises(OSError, match="No space left"):
+        Pulse(tmp_path)
