@@ -55,7 +55,7 @@ def test_a_key_on_the_line_is_shown_nowhere(place: Workplace) -> None:
     with place.started(*START, "--model-api-key", key) as servers:
         text = servers.wait_for("All 3 / 3 servers ready!")
         files = [path for path in place.runs.rglob("*") if path.is_file() and path.name != "config.json"]
-        text += "".join(path.read_text() for path in files)
+        text += "".join(path.read_text(errors="replace") for path in files)
         with urllib.request.urlopen(f"http://127.0.0.1:{place.head_port}/global_config_dict_yaml") as reply:
             text += reply.read().decode()
         assert "run.json" in {path.name for path in files}
