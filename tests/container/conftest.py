@@ -17,7 +17,7 @@ def _open_python() -> str:
     return found if found and subprocess.run([found, "-c", asked]).returncode == 0 else sys.executable
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tree() -> Iterator[Tree]:
     with built(_open_python()) as made:
         yield made

@@ -22,7 +22,7 @@ def stuck(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     )
     with MockProvider(Script(rules=rules, default=(Reply(text="\\boxed{A}", latency=600),))) as mock:
         workplace = Workplace(tmp_path_factory.mktemp("stuck"))
-        workplace.write_env(policy_base_url=mock.base_url, policy_api_key="k", policy_model_name="mock")
+        workplace.write_env(policy_base_url=mock.base_url, policy_api_key="secret-of-tests", policy_model_name="mock")
         workplace.write_rows("rows.jsonl", [question(number) for number in range(3)])
         yield workplace
 
@@ -64,8 +64,10 @@ def test_a_stopped_run_tells_its_coverage_and_how_to_go_on(stuck: Workplace, num
         run.wait_until(lambda: stuck.lines("r.jsonl") == 1 and stuck.lines("r_failures.jsonl") == 1)
         assert run.stop(number) == code
     assert run.text.count("3 asked: 1 measured, 1 failed (provider 1), 1 unknown") == 1
-    assert "gym eval run" in run.text and "--resume" in run.text
-    assert "Traceback" not in run.text
+    assert "1 of 3" in run.text and "gym eval run --resources-server mcqa" in run.text and "--resume" in run.text
+    assert "secret-of-tests" not in run.text and "Traceback" not in run.text
+    assert stuck.lines("r.jsonl") == 1
+    assert list(stuck.runs.glob("*/*")) == []
 
 
 def test_a_killed_run_is_completed_and_counted_as_if_it_had_not_been(place: Workplace) -> None:

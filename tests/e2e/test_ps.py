@@ -72,8 +72,14 @@ def test_a_server_that_hangs_is_named_with_what_to_do(stuck: Workplace) -> None:
         run.wait_until(lambda: any(stuck.runs.glob("*/*/run.json")) and view(stuck)["stages"].get("model") == 6)
         pid = processes(stuck)["policy_model"]
         os.kill(pid, signal.SIGSTOP)
-        run.wait_until(lambda: f"policy_model (pid {pid}) gives no answer" in "".join(view(stuck)["findings"]))
-        told = view(stuck)
+        views: list[dict[str, Any]] = []  # one is enough: after half a minute the run itself starts it anew
+
+        def is_told() -> bool:
+            views.append(view(stuck))
+            return f"policy_model (pid {pid}) gives no answer" in "".join(views[-1]["findings"])
+
+        run.wait_until(is_told)
+        told = views[-1]
         (finding,) = [each for each in told["findings"] if "gives no answer" in each]
         assert "it is stopped, as by SIGSTOP" in finding
         assert "`gym env restart policy_model` starts it anew" in finding

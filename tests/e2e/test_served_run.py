@@ -35,11 +35,10 @@ def test_the_shipped_example_rows_are_used_when_none_are_named(place: Workplace)
     assert not (place.folder / "outputs").exists()
 
 
-def test_rows_are_run_as_often_as_asked(place: Workplace) -> None:
+def test_rows_are_run_as_often_as_asked_and_the_key_is_never_written(place: Workplace) -> None:
     place.write_rows("rows.jsonl", [question(0), question(1, answer="B")])
-    ended = place.gym(
-        *RUN, "-i", "rows.jsonl", "-o", "r.jsonl", "--num-repeats", "{_default: 3}", "--temperature", "0.5"
-    )
+    asked = ("--num-repeats", "{_default: 3}", "--temperature", "0.5", "--model-api-key", "env:THE_KEY")
+    ended = place.gym(*RUN, "-i", "rows.jsonl", "-o", "r.jsonl", *asked, THE_KEY="s3cret-value")
     assert ended.code == 0, ended.err
     records = place.read_rows("r.jsonl")
     assert sorted((r["_ng_task_index"], r["_ng_rollout_index"]) for r in records) == [
@@ -47,6 +46,11 @@ def test_rows_are_run_as_often_as_asked(place: Workplace) -> None:
     ]
     assert {record["responses_create_params"]["temperature"] for record in records} == {0.5}
     assert [r["reward"] for r in sorted(records, key=lambda r: r["_ng_task_index"])] == [1.0] * 3 + [0.0] * 3
+    (entry,) = json.loads((place.folder / "r_aggregate_metrics.json").read_text())
+    assert entry["agent_ref"]["name"] == "mcqa_simple_agent"
+    assert entry["key_metrics"]["mean/reward"] == 0.5
+    written = [ended.out, ended.err, *(path.read_text() for path in place.folder.glob("r*.json*"))]
+    assert not any("s3cret-value" in text for text in written)
 
 
 def test_results_that_exist_are_moved_aside_unless_overwritten(place: Workplace) -> None:
@@ -60,18 +64,6 @@ def test_results_that_exist_are_moved_aside_unless_overwritten(place: Workplace)
     assert place.gym(*command, "--overwrite").code == 0
     assert not (place.folder / "r.jsonl.2").exists()
     assert "exclude each other" in place.gym(*command, "--overwrite", "--resume").error
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_stopped_run_says_how_to_go_on(slow: Workplace, number: signal.Signals, code: int) -> None:
-    with slow.started(*RUN, "-i", "rows.jsonl", "-o", "r.jsonl", "--concurrency", "1") as run:
-        run.wait_until(lambda: slow.lines("r.jsonl") == 1)
-        assert run.stop(number) == code
-    assert "1 of 3" in run.text and "--resume" in run.text
-    assert "gym eval run --resources-server mcqa" in run.text
-    assert "secret-of-tests" not in run.text and "Traceback" not in run.text
-    assert len(slow.read_rows("r.jsonl")) == 1
-    assert list(slow.runs.glob("*/*")) == []
 
 
 @pytest.mark.parametrize("name", ["policy_model", "mcqa_simple_agent"])
@@ -113,21 +105,3 @@ def test_a_dry_run_collects_nothing(place: Workplace) -> None:
     ended = place.gym(*RUN, "-o", "r.jsonl", "+dry_run=true")
     assert ended.code == 0, ended.err
     assert not (place.folder / "r.jsonl").exists()
-
-
-def test_the_key_of_the_model_is_never_written(place: Workplace) -> None:
-    place.write_rows("rows.jsonl", [question(0)])
-    ended = place.gym(
-        *RUN, "-i", "rows.jsonl", "-o", "r.jsonl", "--model-api-key", "env:THE_KEY", THE_KEY="s3cret-value"
-    )
-    assert ended.code == 0, ended.err
-    written = [ended.out, ended.err, *(path.read_text() for path in place.folder.glob("r*.json*"))]
-    assert not any("s3cret-value" in text for text in written)
-
-
-def test_metrics_are_written_as_json(place: Workplace) -> None:
-    place.write_rows("rows.jsonl", [question(0), question(1, answer="B")])
-    assert place.gym(*RUN, "-i", "rows.jsonl", "-o", "r.jsonl").code == 0
-    (entry,) = json.loads((place.folder / "r_aggregate_metrics.json").read_text())
-    assert entry["agent_ref"]["name"] == "mcqa_simple_agent"
-    assert entry["key_metrics"]["mean/reward"] == 0.5

@@ -47,12 +47,12 @@ class Started:
         return {row["process_name"]: row["url"] for row in rows}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shutil.copytree(Path(__file__).parent / "tree", tmp_path_factory.mktemp("foreign") / "tree")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def started(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Iterator[Started]:
     place = Workplace(tmp_path_factory.mktemp("place"))
     with MockProvider(JUDGE) as judge:

@@ -25,18 +25,18 @@ def ray_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[LocalCluster]:
-    """Two nodes that live as long as the module's tests."""
+    """Two nodes that live as long as the tests."""
     with local_cluster(2) as made:
         yield made
 
 
 @pytest.fixture
-def two_nodes() -> Iterator[LocalCluster]:
-    """Two nodes, for a test that loses one."""
-    with local_cluster(2) as made:
-        yield made
+def two_nodes(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The same, for a test that loses a node: it is replaced afterwards."""
+    yield cluster
+    cluster.replace_lost()
 
 
 @pytest.fixture

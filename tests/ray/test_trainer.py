@@ -26,10 +26,11 @@ CONFIGS = (
 
 
 @pytest.fixture
-def ray(cluster: LocalCluster) -> Iterator[ModuleType]:
+def ray(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Ray, with this process in the cluster as a trainer's driver is."""
     import ray
 
+    monkeypatch.setenv("PYTHONBREAKPOINT", "")  # Ray sets it too, and leaves it
     handler = signal.getsignal(signal.SIGTERM)
     ray.init(address=cluster.address, log_to_driver=False)
     signal.signal(signal.SIGTERM, handler)  # Ray's own would outlive it, and with it no launch here hears a stop
@@ -72,5 +73,7 @@ def test_a_trainer_s_actor_starts_servers_and_collects(
     ray.get(actor.poll.remote())
     ray.get(actor.shutdown.remote(), timeout=60)
     assert not any(map(is_alive, found["pids"].values()))
-    assert len(ray.nodes()) == 3, "the trainer's cluster is left alone, and there is no second one"
+    assert sum(node["Alive"] for node in ray.nodes()) == 3, (
+        "the trainer's cluster is left alone, and there is no second one"
+    )
     json.dumps(results)

@@ -13,7 +13,7 @@ import pytest
 from tests.security.kinds import KINDS, Kind, served
 from tests.spoiling import spoiled
 
-BODIES_PER_ROUTE = 200
+BODIES_PER_ROUTE = 120
 
 RAW: tuple[bytes, ...] = (
     b"",

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,18 @@ from tests.trainers.readers import NemoRL
 from tests.trainers.vllm import Engine, serving
 
 Started = Callable[..., NemoRL]
+PORTS = (23000, 23400)
 CONFIGS = (
     "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml",
     "resources_servers/mcqa/configs/mcqa.yaml",
     "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml",
 )
+
+
+@dataclass(frozen=True)
+class Trainer:
+    gym: NemoRL
+    engine: Engine
 
 
 def settings(urls: list[str], **more: Any) -> dict[str, Any]:
@@ -36,18 +44,35 @@ def settings(urls: list[str], **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Started]:
-    """Starts servers as NeMo RL does, before engines that are given; they are ended with the test."""
-    monkeypatch.setattr(global_config, "_GLOBAL_CONFIG_DICT", None)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with ExitStack() as stack:
+@contextmanager
+def starting(folder: Path) -> Iterator[Started]:
+    """Starts servers as NeMo RL does, before engines that are given; they are ended with the block."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(global_config, "_GLOBAL_CONFIG_DICT", None)
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
 
         def start(*engines: Engine, **more: Any) -> NemoRL:
             urls = [stack.enter_context(serving(engine)) for engine in engines]
-            gym = NemoRL(settings(urls, **more), dotenv_path=tmp_path / "nemo_gym_env.yaml")
+            gym = NemoRL(settings(urls, **more), dotenv_path=folder / "nemo_gym_env.yaml")
             stack.callback(gym.shutdown)
             gym.spin_up()
             return gym
 
         yield start
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    """For a test that needs servers of its own."""
+    with starting(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["true", "drifting"])
+def trainer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    """Servers before one engine, for several tests; one that drifts doesn't encode answers as it sampled them."""
+    with starting(tmp_path_factory.mktemp("trainer")) as start:
+        engine = Engine(drift=request.param)
+        yield Trainer(
+            start(engine, default_host="127.0.0.1", port_range_low=PORTS[0], port_range_high=PORTS[1]), engine
+        )

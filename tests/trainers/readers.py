@@ -11,6 +11,7 @@ import json
 import math
 import threading
 import urllib.request
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ class NemoRL:
         self._settings, self._dotenv_path = dict(settings), dotenv_path
 
     def spin_up(self) -> None:
-        from nemo_gym.cli import GlobalConfigDictParserConfig, RunHelper
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # trainers import these from where they were
+            from nemo_gym.cli import GlobalConfigDictParserConfig, RunHelper
         from nemo_gym.rollout_collection import RolloutCollectionHelper
         from nemo_gym.server_utils import HEAD_SERVER_KEY_NAME, BaseServerConfig
 

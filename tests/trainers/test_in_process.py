@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import ROOT, question
-from tests.trainers.conftest import Started
+from tests.trainers.conftest import PORTS, Started, Trainer
 from tests.trainers.readers import Verl, read_as_megatron, read_as_nemo_rl, read_as_verl, training_messages
 from tests.trainers.vllm import END, Engine
-
-pytestmark = pytest.mark.filterwarnings("ignore:nemo_gym.cli:DeprecationWarning")
 
 
 def weather_rows(count: int = 1) -> list[dict[str, Any]]:
@@ -26,12 +24,10 @@ def choice_rows(count: int) -> list[dict[str, Any]]:
     return [question(index) | {"agent_ref": agent} for index in range(count)]
 
 
-@pytest.mark.parametrize("drift", [False, True])
-def test_turns_continue_the_true_tokens_of_earlier_ones(started: Started, drift: bool) -> None:
+def test_turns_continue_the_true_tokens_of_earlier_ones(trainer: Trainer) -> None:
     """With drift only the ids that were sent back can make the second prompt continue the first answer."""
-    engine = Engine(drift=drift)
-    gym = started(engine)
-    (result,) = gym.run_rollouts(weather_rows())
+    engine = trainer.engine
+    (result,) = trainer.gym.run_rollouts(weather_rows())
     assert read_as_nemo_rl(result) == 1.0
     turns = training_messages(result)
     assert len(turns) == 2
@@ -44,9 +40,8 @@ def test_turns_continue_the_true_tokens_of_earlier_ones(started: Started, drift:
     assert all(request["top_logprobs"] == 0 and request["logprobs"] is True for request in engine.requests)
 
 
-def test_one_bundle_per_model_call_on_its_last_item(started: Started) -> None:
-    gym = started(Engine())
-    (result,) = gym.run_rollouts(weather_rows())
+def test_one_bundle_per_model_call_on_its_last_item(trainer: Trainer) -> None:
+    (result,) = trainer.gym.run_rollouts(weather_rows())
     types = [(item["type"], "generation_token_ids" in item) for item in result["response"]["output"]]
     assert types == [
         ("message", False),
@@ -56,13 +51,12 @@ def test_one_bundle_per_model_call_on_its_last_item(started: Started) -> None:
     ]
 
 
-def test_rows_of_two_environments_and_the_row_s_own_fields(started: Started) -> None:
-    gym = started(Engine())
+def test_rows_of_two_environments_and_the_row_s_own_fields(trainer: Trainer) -> None:
     rows = [*choice_rows(3), *weather_rows(2)]
-    results = gym.run_rollouts(rows)
+    results = trainer.gym.run_rollouts(rows)
     assert [read_as_nemo_rl(result) for result in results] == [1.0] * 5
     assert [result["expected_answer"] for result in results[:3]] == ["A"] * 3
-    names = gym.entries()
+    names = trainer.gym.entries()
     assert {"mcqa", "policy_model", "mcqa_simple_agent", "mcqa_environment_server"} <= set(names)
 
 
@@ -76,14 +70,14 @@ def test_every_engine_of_a_list_is_used_and_a_rollout_stays_with_one(started: St
         assert len(second) * 2 == len(engine.requests)
 
 
-def test_servers_listen_where_the_trainer_says(started: Started) -> None:
-    gym = started(Engine(), default_host="127.0.0.1", port_range_low=23000, port_range_high=23400)
+def test_servers_listen_where_the_trainer_says(trainer: Trainer) -> None:
+    gym = trainer.gym
     ports = []
     for display in gym._rh._server_instance_display_configs:
         host, _, port = str(display.url).removeprefix("http://").partition(":")
         assert host == "127.0.0.1"
         ports.append(int(port))
-    assert ports and all(23000 <= port <= 23400 for port in ports)
+    assert ports and all(PORTS[0] <= port <= PORTS[1] for port in ports)
     assert gym._rh._server_client.head_server_config.port
 
 
@@ -96,8 +90,8 @@ def test_a_failure_is_an_exception_with_a_status_that_can_be_pickled(started: St
     assert copied.response_content == caught.value.response_content  # type: ignore[attr-defined]
 
 
-def test_verl_reads_responses_and_masks_from_a_loop_of_its_own(started: Started) -> None:
-    gym = started(Engine(drift=True))
+def test_verl_reads_responses_and_masks_from_a_loop_of_its_own(trainer: Trainer) -> None:
+    gym = trainer.gym
     verl = Verl(gym)
     try:
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym.audit import running
 from nemo_gym.cli.audit import _Progress
 from nemo_gym.cli.main import main
 
@@ -31,6 +32,8 @@ def right(task):
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nemo_gym.onefile.component.CACHE_DIR", tmp_path / "cache")
+    for name in ("ROLLOUT_SECONDS", "GRACE_SECONDS"):  # files below change them in every process that reads them
+        monkeypatch.setattr(running, name, getattr(running, name))
     (tmp_path / "tiny.py").write_text(GOOD)
     return tmp_path
 

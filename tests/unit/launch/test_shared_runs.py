@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,7 +84,8 @@ def url_of(config: DictConfig, name: str, shard: int) -> str:
     return f"http://127.0.0.1:{placed_shards(config)[shard][name]}"
 
 
-def test_each_shard_has_a_copy_of_every_server_and_calls_it_without_a_socket(config: DictConfig) -> None:
+def test_each_shard_has_a_copy_of_every_server_and_calls_it_without_a_socket(config: DictConfig, until: Until) -> None:
+    """The config that is handed out has the shards; the log says which server wrote a line."""
     with started(config) as (launch, lines):
         assert "near and agent share 2 processes (placement: shared)" in lines
         assert "All 3 / 3 servers ready! Polling every 60s" in lines
@@ -102,35 +101,29 @@ def test_each_shard_has_a_copy_of_every_server_and_calls_it_without_a_socket(con
         assert alone["pid"] not in (first["pid"], second["pid"])
         assert (alone["workers"], alone["limit"], alone["module"]) == (1, 8, "__main__")
 
+        handed_out = ask(f"http://127.0.0.1:{config.head_server.port}/global_config_dict_yaml")
+        assert f"near: {placed_shards(config)[1]['near']}" in handed_out
 
-def test_only_servers_are_counted_and_listed(config: DictConfig) -> None:
-    with started(config) as (launch, lines):
-        listed = ask(f"http://127.0.0.1:{config.head_server.port}/server_instances")
-        assert [record["process_name"] for record in listed] == ["near", "alone", "agent"]
-        assert list(launch.processes) == ["near", "alone", "agent"]
-        assert listed[0]["pid"] == listed[2]["pid"] == launch.processes["near"].pid == launch.processes["agent"].pid
-        assert listed[2]["port"] == config.agent.responses_api_agents.agent.port
-        launch.shutdown()
-        assert "Stopping 3 servers, waiting up to 5 s …" in lines
-
-
-def test_the_config_that_is_handed_out_has_the_shards(config: DictConfig) -> None:
-    with started(config):
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{config.head_server.port}/global_config_dict_yaml", timeout=20
-        ) as reply:
-            text = json.load(reply)
-        assert f"near: {placed_shards(config)[1]['near']}" in text
-
-
-def test_the_log_of_a_shared_server_says_which_server_wrote_a_line(config: DictConfig, until: Until) -> None:
-    with started(config):
-        logs = {name: Path(path) for name, path in running()[0].logs.items()}
-        ask(f"{url_of(config, 'agent', 0)}/neighbour")
         ask(f"{url_of(config, 'agent', 1)}/facts")
+        logs = {name: Path(path) for name, path in running()[0].logs.items()}
         until(lambda: "(near) asked near\n" in logs["near"].read_text())
         until(lambda: "(agent) asked agent\n" in logs["shard-2"].read_text())
         assert logs["agent"] == logs["near"] == logs["shard-1"] != logs["alone"]
+
+
+def test_only_servers_are_counted_and_listed_and_a_shard_ends_in_order_on_term(config: DictConfig) -> None:
+    with started(config) as (launch, lines):
+        listed = ask(f"http://127.0.0.1:{config.head_server.port}/server_instances")
+        assert [record["process_name"] for record in listed] == ["near", "alone", "agent"]
+        processes = launch.processes
+        assert list(processes) == ["near", "alone", "agent"]
+        assert listed[0]["pid"] == listed[2]["pid"] == processes["near"].pid == processes["agent"].pid
+        assert listed[2]["port"] == config.agent.responses_api_agents.agent.port
+        ending = [processes["near"], processes["alone"]]
+        launch.shutdown()
+        assert "Stopping 3 servers, waiting up to 5 s …" in lines
+        assert [process.returncode for process in ending] == [143, 143]
+        assert not any("Killed" in line for line in lines)
 
 
 def test_the_death_of_a_shard_is_that_of_all_its_servers(config: DictConfig, until: Until) -> None:
@@ -147,14 +140,6 @@ def test_the_death_of_a_shard_is_that_of_all_its_servers(config: DictConfig, unt
             return False
 
         until(died)
-
-
-def test_a_shard_ends_in_order_on_term(config: DictConfig) -> None:
-    with started(config) as (launch, lines):
-        processes = [launch.processes["near"], launch.processes["alone"]]
-        launch.shutdown()
-        assert [process.returncode for process in processes] == [143, 143]
-        assert not any("Killed" in line for line in lines)
 
 
 def test_a_server_that_cannot_be_built_is_named(config: DictConfig) -> None:

@@ -281,8 +281,15 @@ def test_metrics_that_take_long_need_not_be_waited_for(
         else interrupt_at(monkeypatch, FakeClient, "_aggregate", 1)
     )
     if call == "ask":
-        aggregate = FakeClient._aggregate
-        monkeypatch.setattr(FakeClient, "_aggregate", lambda *args: asyncio.sleep(60, aggregate(*args)))
+        post = FakeClient.post
+
+        async def slow(client: FakeClient, server_name: str, url_path: str, **kwargs: Any) -> Any:
+            reply = await post(client, server_name, url_path, **kwargs)
+            if url_path == "/aggregate_metrics":
+                await asyncio.sleep(60)
+            return reply
+
+        monkeypatch.setattr(FakeClient, "post", slow)
     config = collection_config(tmp_path, ROWS, agent_name="math_agent")
     said = stopped(config, "eval run", monkeypatch)
     output = tmp_path / "out.jsonl"
