@@ -47,6 +47,9 @@ class _Tick:
         self._alarms[alarm] = None
         return alarm
 
+    def __len__(self) -> int:
+        return len(self._alarms)
+
     def drop(self, alarm: Alarm) -> None:
         self._alarms.pop(alarm, None)
         if not self._alarms and self._all.get(self._number) is self:
@@ -72,4 +75,10 @@ def ring_after(seconds: float, ring: Callable[[], object]) -> Alarm | asyncio.Ti
     if ticks is None:
         ticks = _ticks_of[loop] = {}
     number = int((loop.time() + seconds) / GRAIN_SECONDS) + 1
-    return (ticks.get(number) or _Tick(number, ticks, loop)).add(ring)
+    tick = ticks.get(number)
+    return (_Tick(number, ticks, loop) if tick is None else tick).add(ring)
+
+
+def pending() -> int:
+    """How many of the running loop's alarms may still ring."""
+    return sum(map(len, _ticks_of.get(asyncio.get_running_loop(), {}).values()))

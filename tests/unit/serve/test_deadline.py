@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pydantic import PrivateAttr
 
 from nemo_gym.schema.episodes import EpisodeId
-from nemo_gym.serve import local
+from nemo_gym.serve import alarms, local
 from nemo_gym.serve.deadline import (
     DEADLINE_HEADER,
     DeadlineExceededError,
@@ -280,3 +280,13 @@ def test_timers_may_be_a_little_early(monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_over()
         now[0] = 100.9
         assert not is_over()
+
+
+async def test_a_deadline_that_was_not_reached_leaves_no_timer() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert alarms.pending() == 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    assert (await call_app(DeadlineMiddleware(app), "/a", headers={DEADLINE_HEADER.lower(): "600"}))[0] == 200
+    assert alarms.pending() == 0

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
-from nemo_gym.serve import connections, local, local_response
+from nemo_gym.serve import alarms, connections, local, local_response
 from nemo_gym.serve.json_app import json_app
 from nemo_gym.serve.local import LocalServer
 from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
@@ -285,3 +285,9 @@ async def test_a_name_can_be_given_up(neighbour: Neighbour) -> None:
     assert local.find("toy", "http://127.0.0.1:1", {}) is new
     local.unregister(new)
     assert local.find("toy", "http://127.0.0.1:1", {}) is None
+
+
+async def test_a_limit_that_was_not_reached_leaves_no_timer(neighbour: Neighbour) -> None:
+    server = hosted(neighbour.app)
+    assert (await server.request("POST", "/echo", json={}, timeout=600)).status == 200
+    assert alarms.pending() == 0
