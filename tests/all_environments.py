@@ -1,6 +1,7 @@
 """`python -m tests.all_environments [NAME …]`: every component's tests and audit in a venv of its own.
 
-A NAME is a folder (`resources_servers/mcqa`, `environments/wordle`) or its last part; without any, all are meant. Venvs
+A NAME is a folder (`resources_servers/mcqa`, `environments/wordle`) or its last part; without any, all are meant.
+`--changed` adds those that differ from the commit in `GYM_CI_BASE`, the one before the last unless set. Venvs
 of servers are built anew in a temporary folder, so that what `requirements.txt` forgets is missing. Each component gets
 a line, and docs/reports/<date>-environments.md a row; it ends with 1 when something failed.
 """
@@ -139,6 +140,17 @@ def _means(name: str, component: str) -> bool:
     return name.rstrip("/") in (component, component.partition("/")[2])
 
 
+def changed(known: Sequence[str]) -> list[str]:
+    """Those with files that differ from an earlier commit; none where that can't be told."""
+    asked = ["git", "diff", "--name-only", os.environ.get("GYM_CI_BASE") or "HEAD~1", "HEAD"]
+    try:
+        paths = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    folders = {"/".join(path.split("/")[:2]) for path in paths}
+    return [each for each in known if each in folders]
+
+
 def counted(report: Path) -> str:
     """What a JUnit report counts: `12 passed, 1 skipped`."""
     if not report.is_file():
@@ -189,8 +201,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.all_environments", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these components")
     parser.add_argument("--no-report", action="store_true", help="write no report")
+    parser.add_argument("--changed", action="store_true", help="also those that changed")
     options = parser.parse_args()
-    wanted = chosen(options.names, components())
+    known = components()
+    names = [*options.names, *(changed(known) if options.changed else ())]
+    wanted = [] if options.changed and not names else chosen(names, known)
     facts, today = machine.facts(), datetime.datetime.now(datetime.UTC).date().isoformat()
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="gym-environments-") as folder:

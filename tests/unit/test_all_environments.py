@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests import all_environments
-from tests.all_environments import Ended, Outcome, Place, checks_in, chosen, components, counted, report_lines
+from tests.all_environments import (
+    Ended,
+    Outcome,
+    Place,
+    changed,
+    checks_in,
+    chosen,
+    components,
+    counted,
+    report_lines,
+)
 
 KNOWN = ["resources_servers/mcqa", "responses_api_agents/simple_agent", "environments/wordle"]
 JUNIT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
@@ -95,3 +106,23 @@ def test_the_report_has_a_row_for_each_and_says_what_failed() -> None:
         "| environments/x | FAILED | 2.0 |  |  |",
     ]
     assert lines[-1] == "- **environments/x**: verifier ended with 1: ./a \\| b"
+
+
+def test_what_changed_since_a_commit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(all_environments, "ROOT", tmp_path)
+    monkeypatch.delenv("GYM_CI_BASE", raising=False)
+    assert changed(KNOWN) == []
+    git("init", "-b", "main")
+    for number, name in enumerate(("resources_servers/mcqa/app.py", "environments/wordle/config.yaml", "README.md")):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number))
+        git("add", "-A")
+        git("commit", "-m", name)
+    assert changed(KNOWN) == []
+    monkeypatch.setenv("GYM_CI_BASE", "HEAD~2")
+    assert changed(KNOWN) == ["environments/wordle"]
