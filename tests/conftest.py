@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,29 @@ _UNDONE = (
     "the level of the root logger",
     "sys.path",
 )
+
+
+_WITH_REAL_SERVERS = ("container", "e2e", "faults", "field_reports", "foreign", "ray", "trainers")
+_TESTS = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """All of the tests are shared by two processes; `-n 0`, or naming some of them, keeps them in one."""
+    option = config.option
+    is_all = config.args_source is config.ArgsSource.TESTPATHS and not (option.keyword or option.markexpr)
+    is_plain = not (option.collectonly or option.usepdb or hasattr(config, "workerinput"))
+    if is_all and is_plain and getattr(option, "numprocesses", 0) is None:
+        option.numprocesses, option.dist, option.loadscopereorder = 2, "loadgroup", False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with servers and deadlines of their own run one after the other, the others by file."""
+    for item in items:
+        inside = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
+        group = "real servers" if inside in _WITH_REAL_SERVERS else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
