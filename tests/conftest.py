@@ -52,13 +52,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.numprocesses, option.dist, option.loadscopereorder = 2, "loadgroup", False
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests with servers and deadlines of their own run one after the other, the others by file."""
-    for item in items:
-        inside = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
-        group = "real servers" if inside in _WITH_REAL_SERVERS else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    inside = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
+    group = "real servers" if inside in _WITH_REAL_SERVERS else str(item.path)
+    item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
