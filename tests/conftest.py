@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,8 +37,9 @@ _UNDONE = (
 )
 
 
-_WITH_REAL_SERVERS = ("container", "e2e", "faults", "field_reports", "foreign", "ray", "trainers")
-_TESTS = Path(__file__).parent
+_WITH_REAL_SERVERS = tuple(
+    f"tests/{name}/" for name in ("container", "e2e", "faults", "field_reports", "foreign", "ray", "trainers")
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,14 +49,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     is_all = config.args_source is config.ArgsSource.TESTPATHS and not (option.keyword or option.markexpr)
     is_plain = not (option.collectonly or option.usepdb or hasattr(config, "workerinput"))
     if is_all and is_plain and getattr(option, "numprocesses", 0) is None:
-        option.numprocesses, option.dist, option.loadscopereorder = 2, "loadgroup", False
+        option.numprocesses, option.dist, option.loadscopereorder = 2, "loadfile", False
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests with servers and deadlines of their own run one after the other, the others by file."""
-    inside = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
-    group = "real servers" if inside in _WITH_REAL_SERVERS else str(item.path)
-    item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "real servers" if nodeid.startswith(_WITH_REAL_SERVERS) else str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)
