@@ -37,33 +37,6 @@ _UNDONE = (
 )
 
 
-_WITH_REAL_SERVERS = tuple(
-    f"tests/{name}/" for name in ("container", "e2e", "faults", "field_reports", "foreign", "ray", "trainers")
-)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """All of the tests are shared by two processes; `-n 0`, or naming some of them, keeps them in one."""
-    option = config.option
-    is_all = config.args_source is config.ArgsSource.TESTPATHS and not (option.keyword or option.markexpr)
-    is_plain = not (option.collectonly or option.usepdb or hasattr(config, "workerinput"))
-    if is_all and is_plain and getattr(option, "numprocesses", 0) is None:
-        option.numprocesses, option.dist, option.loadscopereorder = 2, "loadfile", False
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests with servers and deadlines of their own run one after the other, the others by file."""
-    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
-
-    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return "real servers" if nodeid.startswith(_WITH_REAL_SERVERS) else str(super()._split_scope(nodeid))
-
-    return Scheduling(config, log)
-
-
 @pytest.fixture(autouse=True)
 def process_as_before() -> Iterator[None]:
     """A test that changes this process for those that come after it fails itself, and the change is undone."""

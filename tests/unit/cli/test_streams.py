@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from nemo_gym.cli import commands, main
 def work(args, overrides):
-    for number in range(2000):
+    for number in range(20_000):  # more than a pipe holds
         print("a line of output", number)
     print("a notice", file=sys.stderr)
     Path("result").write_text("whole")
