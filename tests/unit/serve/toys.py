@@ -101,8 +101,10 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 async def raw_server(connected: Connected) -> AsyncIterator[int]:
     """A TCP server that does what `connected` says with each connection."""
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    async with server:
+    try:
         yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()  # from Python 3.12 on, waiting for its end is waiting for its connections
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
