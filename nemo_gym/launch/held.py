@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from nemo_gym.config.handover import TABLES_FOLDER_NAME
 from nemo_gym.launch.process_stats import STOPPED, WAITS_FOR_DISK, letter_of
+from nemo_gym.launch.rounds import Rounds
 from nemo_gym.serve.pulse import HELD_SUFFIX, PULSE_SUFFIX, Held, read_held, read_pulse
 from nemo_gym.serve.stages import METRICS, Stage, stage_of
 
@@ -57,17 +57,16 @@ class HeldWatch:
     letter_of: Callable[[int], str] = letter_of
     clock: Callable[[], float] = time.monotonic
     _seen: dict[int, _Standstill] = field(default_factory=dict)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._folder = self.run_directory / TABLES_FOLDER_NAME
+        self._rounds = Rounds(self.look, seconds=LOOK_EVERY_SECONDS, name="gym-held")
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="gym-held", daemon=True)
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._rounds.stop()
 
     def look(self) -> None:
         """Look at all of them once."""
@@ -93,19 +92,14 @@ class HeldWatch:
 
     def _judge(self, pid: int, seen: _Standstill) -> None:
         seconds = self.clock() - seen.moment
-        held = read_held(self.run_directory / TABLES_FOLDER_NAME, pid)
+        held = read_held(self._folder, pid)
         limit = self.limits.of(held)
-        if limit and seconds >= limit and not self._stopped.is_set():
+        if limit and seconds >= limit and not self._rounds.are_over:
             seen.is_judged = True
             self.lose(pid, seconds, held)
 
     def _pulses(self) -> list[Path]:
         try:
-            folder = self.run_directory / TABLES_FOLDER_NAME
-            return [path for path in folder.iterdir() if path.suffix == PULSE_SUFFIX and path.stem.isdigit()]
+            return [path for path in self._folder.iterdir() if path.suffix == PULSE_SUFFIX and path.stem.isdigit()]
         except OSError:
             return []
-
-    def _run(self) -> None:
-        while not self._stopped.wait(LOOK_EVERY_SECONDS):
-            self.look()

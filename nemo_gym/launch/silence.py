@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nemo_gym.config.handover import TABLES_FOLDER_NAME
 from nemo_gym.launch.process_stats import is_stopped
+from nemo_gym.launch.rounds import Rounds
 from nemo_gym.launch.tables import ask_all, ask_one
 from nemo_gym.serve.pulse import PULSE_SUFFIX
 
@@ -51,17 +52,16 @@ class SilenceWatch:
     _stopped_since: dict[int, float] = field(default_factory=dict)
     _given_up: set[int] = field(default_factory=set)
     _looked: float | None = None
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._folder = self.run_directory / TABLES_FOLDER_NAME
+        self._rounds = Rounds(self.look, seconds=ASK_EVERY_SECONDS, name="gym-silence")
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="gym-silence", daemon=True)
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._rounds.stop()
 
     def silent_for(self, pid: int) -> float | None:
         """Seconds since a process last answered; None for one that was never asked."""
@@ -70,7 +70,7 @@ class SilenceWatch:
 
     def look(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Ask all of them once."""
-        told = ask_all(self.run_directory / TABLES_FOLDER_NAME, "in_flight", seconds=seconds, limit=0)
+        told = ask_all(self._folder, "in_flight", seconds=seconds, limit=0)
         now = self.clock()
         self._forgive_own_absence(now)
         for pid, answer in told.items():
@@ -87,7 +87,7 @@ class SilenceWatch:
         self._look_for_stopped({*told, *self.servers()}, now)
 
     def _has_pulse(self, pid: int) -> bool:
-        return (self.run_directory / TABLES_FOLDER_NAME / f"{pid}{PULSE_SUFFIX}").exists()
+        return (self._folder / f"{pid}{PULSE_SUFFIX}").exists()
 
     def _look_for_stopped(self, pids: set[int], now: float) -> None:
         self._stopped_since = {pid: self._stopped_since.get(pid, now) for pid in pids if self.is_stopped(pid)}
@@ -109,9 +109,9 @@ class SilenceWatch:
         self._given_up.add(pid)
 
         def ask() -> None:
-            if ask_one(self.run_directory / TABLES_FOLDER_NAME, pid, "in_flight", seconds=LAST_WORD_SECONDS, limit=0):
+            if ask_one(self._folder, pid, "in_flight", seconds=LAST_WORD_SECONDS, limit=0):
                 self._given_up.discard(pid)
-            elif not self._stopped.is_set():
+            elif not self._rounds.are_over:
                 self._lose(pid, f"said nothing for {HUNG_SECONDS:g} s")
 
         threading.Thread(target=ask, name=f"gym-last-word-{pid}", daemon=True).start()
@@ -128,7 +128,3 @@ class SilenceWatch:
                 f"{name} (pid {pid}) has said nothing for {seconds:.0f} s: it is stopped, or something blocks its "
                 f"event loop. `gym ps` says what it is doing, `gym env restart {name}` starts it anew."
             )
-
-    def _run(self) -> None:
-        while not self._stopped.wait(ASK_EVERY_SECONDS):
-            self.look()

@@ -1,11 +1,12 @@
-"""Whose fault it is that a check of a response came to no end.
+"""Whose fault it is that a check of a response came to no end, or a judge to no verdict.
 
-Were it always the row's, a model could have each of its bad rollouts masked, and so left out, by what it writes.
+Were it always the row's or the judge's, a model could have each of its bad rollouts masked, and so left out, by what it
+writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from nemo_gym.verifiers.patterns import PatternTimeoutError
@@ -17,6 +18,8 @@ ORDINARY = (
     "So the answer is Paris."
 )
 """What a model might say."""
+REFUSALS = frozenset({400, 413, 422})
+"""The statuses that say what is wrong with a request, and nothing about whoever it was sent to."""
 
 
 async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
@@ -29,6 +32,27 @@ async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable
     if isinstance(error, PatternTimeoutError | WorkerTimeoutError | WorkerCrashError) and await _ends(ordinary):
         return {"reward": 0.0, "failure_reason": str(error)}
     return unmeasured(error)
+
+
+async def verdict_unjudged(error: Exception, ordinary: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+    """The fields of a verdict for a response about which a judge said nothing; `ordinary` asks about an ordinary one.
+
+    `error` is a JudgeError, from the HTTP error where there was one. Where the judge's server refused the request, as
+    it does what is longer than its context, or the judge answered without a verdict, and it does judge the other
+    response, it was this one's doing: reward 0, with the reason. Else `error` is raised again.
+    """
+    causes = list(_causes(error))
+    is_suspect = not causes or any(getattr(cause, "status", None) in REFUSALS for cause in causes)
+    if is_suspect and await _ends(ordinary):
+        return {"reward": 0.0, "failure_reason": f"the judge says nothing about this response: {error}"}
+    raise error
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 async def _ends(ordinary: Callable[[], Awaitable[Any]]) -> bool:

@@ -17,7 +17,7 @@ from nemo_gym.base_resources_server import (
 )
 from nemo_gym.judge import JudgeError, call_judge
 from nemo_gym.verifier_fixture import VerifierFixture
-from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
+from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged, verdict_without_end
 from nemo_gym.verifiers.judges import Judge, JudgeEvaluation, JudgeSettings, issues_of, template_at
 from nemo_gym.verifiers.judging import (
     BothWays,
@@ -151,7 +151,11 @@ class LLMJudgeResourcesServer(SimpleResourcesServer):
 
         swap = config.check_twice_swap and not is_long
         is_rescued = own_pattern is not None and not is_long and config.check_full_generation_on_fail
-        return {"reward": await self._judged(ask, expected, generated, answer if is_rescued else None, swap=swap)}
+        whole = answer if is_rescued else None
+        try:
+            return {"reward": await self._judged(ask, expected, generated, whole, swap=swap)}
+        except JudgeError as error:
+            return await verdict_unjudged(error, partial(self._ask, question, expected, ORDINARY, []))
 
     async def _judged(
         self,

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request
@@ -24,9 +25,10 @@ from nemo_gym.base_resources_server import (
     SessionStore,
     SimpleResourcesServer,
 )
-from nemo_gym.judge import call_judge, reraise_judge_errors
+from nemo_gym.judge import JudgeError, call_judge, reraise_judge_errors
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import SESSION_ID_KEY
+from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged
 from nemo_gym.verifiers.judges import Judge, JudgeSettings
 from nemo_gym.verifiers.response_text import last_user_text
 from nemo_gym.verifiers.verdicts import verdict
@@ -313,17 +315,23 @@ class FinanceAgentResourcesServer(SimpleResourcesServer):
     ) -> FinanceAgentVerifyResponse:
         """The reward of the submitted answer. Raises JudgeError when the judge can't be asked."""
         try:
-            grade = await self._grade(body)
+            own = await self._own(body)
         finally:
             self._sessions.close(request.session.get(SESSION_ID_KEY, ""))
-        rated = {"judge_rating": grade.rating, "judge_text": grade.text}
-        return verdict(FinanceAgentVerifyResponse, body, rated, reward=grade.reward)
+        return verdict(FinanceAgentVerifyResponse, body, own)
 
-    async def _grade(self, body: FinanceAgentVerifyRequest) -> Grade:
+    async def _own(self, body: FinanceAgentVerifyRequest) -> dict[str, Any]:
         answer = submitted_answer(body.response)
         if (refused := refusal(answer)) is not None:
-            return refused
+            return refused.as_fields()
         assert answer is not None
+        try:
+            return (await self._grade(body, answer)).as_fields()
+        except JudgeError as error:
+            return await verdict_unjudged(error, partial(self._grade, body, ORDINARY))
+
+    async def _grade(self, body: FinanceAgentVerifyRequest, answer: str) -> Grade:
+        """Raises JudgeError."""
         settings = _judge_settings(self.config)
         if settings is None:
             return unjudged(answer, body.expected_answer)

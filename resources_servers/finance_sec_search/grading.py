@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from nemo_gym.judge import JudgeError
 from nemo_gym.openai_utils import NeMoGymResponse
@@ -32,6 +32,10 @@ class Grade:
     reward: float
     rating: int | None
     text: str
+
+    def as_fields(self) -> dict[str, Any]:
+        """Those of the verify response."""
+        return {"reward": self.reward, "judge_rating": self.rating, "judge_text": self.text}
 
 
 def submitted_answer(response: NeMoGymResponse) -> str | None:

@@ -1,6 +1,7 @@
 """Maths with an answer in a box: the reward is 1 when a library, or else a judge, finds it to be the expected one."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from nemo_gym.base_resources_server import (
     SimpleResourcesServer,
 )
 from nemo_gym.judge import JudgeError, call_judge
+from nemo_gym.verifiers.blame import verdict_unjudged
 from nemo_gym.verifiers.extraction import last_box as _extract_last_boxed_answer
 from nemo_gym.verifiers.judges import Judge, JudgeEvaluation, JudgeSettings, template_at
 from nemo_gym.verifiers.judging import Position, Verdict, ask_both_ways, delimited, escape_labels, fill
@@ -32,6 +34,7 @@ __all__ = ["JudgeEvaluation", "_extract_last_boxed_answer", "_run_math_verify"]
 HERE = Path(__file__).parent
 LIBRARY = "math_verify"
 _WORKER_BYTES = 4 << 30
+_ORDINARY_BOX = "17"
 
 
 class LibraryJudgeMathResourcesServerConfig(JudgeSettings, BaseResourcesServerConfig):
@@ -123,8 +126,18 @@ class LibraryJudgeMathResourcesServer(PassMetricsMixin, SimpleResourcesServer):
         if not self.config.should_use_judge or checked.score > 0.5:
             return {**own, "reward": checked.score}
         evaluations: list[JudgeEvaluation] = []
-        reward = await self._verify_answer_with_judge(question, expected, boxed, evaluations)
-        return {**own, "reward": reward, "judge_evaluations": evaluations}
+        judged = await self._judged(question, expected, boxed, evaluations)
+        return {**own, **judged, "judge_evaluations": evaluations}
+
+    async def _judged(
+        self, question: str, expected: str, boxed: str, evaluations: list[JudgeEvaluation]
+    ) -> dict[str, Any]:
+        """What the judge says of a box, or would not say."""
+        try:
+            return {"reward": await self._verify_answer_with_judge(question, expected, boxed, evaluations)}
+        except JudgeError as error:
+            ordinary = partial(self._verify_answer_with_judge, question, expected, _ORDINARY_BOX, [])
+            return await verdict_unjudged(error, ordinary)
 
     async def _verify_answer_with_library(self, expected: str, text: str, boxed: str) -> Checked:
         r"""What the library says; nothing, where it comes to no end. Raises WorkerError, RowError.

@@ -1,5 +1,6 @@
 """Short questions of fact: a judge model says whether an answer is correct, incorrect or not attempted."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from nemo_gym.base_resources_server import (
 from nemo_gym.judge import JudgeError, call_judge
 from nemo_gym.openai_utils import NeMoGymChatCompletionCreateParamsNonStreaming, NeMoGymResponse
 from nemo_gym.prompt import PromptConfig, load_prompt_config
+from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged
 from nemo_gym.verifiers.judges import Judge, JudgeSettings
 from nemo_gym.verifiers.judging import delimited, fill, read_grade
 from nemo_gym.verifiers.metrics import PassMetricsMixin, f1_scores, flat
@@ -84,16 +86,22 @@ class SimpleQAServer(PassMetricsMixin, SimpleResourcesServer):
     async def verify(self, body: SimpleQAVerifyRequest) -> SimpleQAVerifyResponse:  # type: ignore[override]
         generation = extract_text_from_response(body.response)
         try:
-            said = await self._ask(self._question(body, generation))
+            own = await self._graded(body, generation)
         except RowError as error:
-            return verdict(SimpleQAVerifyResponse, body, unmeasured(error), extracted_answer=generation)
+            own = unmeasured(error)
+        except JudgeError as error:
+            own = await verdict_unjudged(error, partial(self._graded, body, ORDINARY))
+        return verdict(SimpleQAVerifyResponse, body, own, extracted_answer=generation)
+
+    async def _graded(self, body: SimpleQAVerifyRequest, generation: str) -> dict[str, Any]:
+        """The fields of a verdict. Raises RowError, JudgeError."""
+        said = await self._ask(self._question(body, generation))
         grade = self._grade(said)
         if grade is None and self.config.mask_without_verdict:
             raise JudgeError(f"the judge gave no grade: {said[:200]}")
         found = VERDICTS[grade or "C"]
         scores = {f"is_{each}": float(each == found) for each in VERDICTS.values()}
-        own = {"reward": scores["is_correct"], "verdict": found, "judge_output": said, **scores}
-        return verdict(SimpleQAVerifyResponse, body, own, extracted_answer=generation)
+        return {"reward": scores["is_correct"], "verdict": found, "judge_output": said, **scores}
 
     def scores(self, record: dict[str, Any]) -> dict[str, float | bool]:
         return {each: record.get(f"is_{each}") or 0.0 for each in VERDICTS.values()}

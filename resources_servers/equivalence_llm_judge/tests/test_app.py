@@ -348,6 +348,16 @@ def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, config: dict[str, Any
     assert record["uuid"] == "u"
 
 
+@pytest.mark.parametrize("refusal", [400, 413, 422])
+def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: int, tmp_path: Path) -> None:
+    """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
+    asking = server(tmp_path, ScriptedJudge(refusal, OTHER))
+    with TestClient(asking.setup_webserver()) as client:
+        record = client.post("/verify", json=request("Oslo")).json()
+    assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
+    assert "the judge says nothing about this response" in record["failure_reason"]
+
+
 def test_a_record_keeps_the_row_and_no_old_verdict(tmp_path: Path) -> None:
     asking = server(tmp_path, ScriptedJudge(SAME))
     old = {"reward": 7, "mask_sample": True, "failure_kind": "judge_failed", "judge_evaluations": [], "extra": {"a": 1}}

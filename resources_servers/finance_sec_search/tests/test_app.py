@@ -15,11 +15,13 @@ from nemo_gym.openai_utils import NeMoGymResponse
 from nemo_gym.server_utils import SESSION_ID_KEY
 from nemo_gym.testing.responses import call, message, response
 from nemo_gym.testing.verdicts import check_example_rows
+from nemo_gym.verifiers.blame import ORDINARY
 from resources_servers.finance_sec_search.app import (
     FinanceAgentResourcesServerConfig,
     FinanceAgentVerifyRequest,
     _extract_judge_rating,
 )
+from resources_servers.finance_sec_search.grading import TRIES
 from resources_servers.finance_sec_search.scripts.make_offline_data import write_all
 from resources_servers.finance_sec_search.tests.serving import (
     HERE,
@@ -77,6 +79,7 @@ def case(
     return pytest.param(Case(name, request, config, answers, reward, rating, told), id=name)
 
 
+TOO_LONG = over_http({"error": "the prompt is longer than the context"}, 400)
 NO_ROOM = over_http({"error": "no room"}, 429)
 LIMITED = response("[[2]]", incomplete_details={"reason": "max_output_tokens"}, status="incomplete")
 
@@ -167,6 +170,15 @@ async def test_a_judge_that_fails_is_no_wrong_answer(
     assert (record["failure_kind"], record["_ng_failure_class"]) == ("judge_failed", "judge_failed")
     assert reason in record["failure_reason"]
     assert record["question"] == "row's question"
+
+
+async def test_what_no_judge_reads_is_no_failure_of_the_judge() -> None:
+    """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
+    session = Session(server(*[TOO_LONG] * TRIES, response("[[1]]"), **JUDGED))
+    record = (await session.post("/verify", verify_request(submit()))).json()
+    assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
+    assert "the judge says nothing about this response" in record["failure_reason"]
+    assert ORDINARY in asked(session.server)[-1]["input"][-1]["content"]
 
 
 async def test_a_judge_that_takes_too_long_fails() -> None:

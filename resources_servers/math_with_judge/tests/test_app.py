@@ -333,6 +333,19 @@ def test_a_judge_that_fails_is_no_wrong_answer(
     assert (record["failure_kind"], record["_ng_failure_class"]) == ("judge_failed", "judge_failed")
 
 
+@pytest.mark.parametrize("refusal", [400, 413, 422])
+def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
+    monkeypatch.setattr(math_app, "LIBRARY", "json")
+    judge = ScriptedJudge(refusal, OTHER)
+    asking = new_server(WithoutLibrary, client=judge, **(SETTINGS | {"should_use_judge": True}))
+    with TestClient(asking.setup_webserver()) as client:
+        record = client.post("/verify", json=asked(FOUR)).json()
+    assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
+    assert "the judge says nothing about this response" in record["failure_reason"]
+    assert ["Answer B:\n2+2" in prompt for prompt in judge.prompts] == [True, False]
+
+
 def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(math_app, "LIBRARY", "json")
     asking = new_server(WithoutLibrary, client=ScriptedJudge(SAME, SAME), **(SETTINGS | {"should_use_judge": True}))

@@ -193,6 +193,16 @@ def test_a_judge_that_fails_is_no_wrong_answer(
     assert record["id"] == "q1"
 
 
+@pytest.mark.parametrize("refusal", [400, 413, 422, ""])
+def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: Any) -> None:
+    """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
+    asking = server(ScriptedJudge(refusal, "B"))
+    with TestClient(asking.setup_webserver()) as client:
+        record = client.post("/verify", json=request("Rhine")).json()
+    assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
+    assert "the judge says nothing about this response" in record["failure_reason"]
+
+
 async def test_an_answer_can_not_leave_its_tags(prompt: str) -> None:
     """B81: what it says to the judge stays between them."""
     judge = ScriptedJudge("B", "B")

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nemo_gym.verifiers.blame import ORDINARY, verdict_without_end
+from nemo_gym.judge import JudgeError
+from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged, verdict_without_end
 from nemo_gym.verifiers.patterns import PatternTimeoutError, matching
 from nemo_gym.verifiers.verdicts import RowError
 from nemo_gym.verifiers.worker_pool import WorkerCrashError, WorkerError, WorkerPoolFullError, WorkerTimeoutError
@@ -42,3 +43,46 @@ async def test_an_ordinary_text_shows_patterns_that_take_for_ever_on_any() -> No
         with pytest.raises(PatternTimeoutError):
             await matching(pattern, [ORDINARY], seconds=0.1)
     assert await matching(r"(a+)+$", [ORDINARY], seconds=0.1) == [False]
+
+
+# --- judges -----------------------------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+def unjudged(cause: Exception | None) -> JudgeError:
+    error = JudgeError("why")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize("cause", [None, Refused(400), Refused(413), Refused(422), unjudged(Refused(400))], ids=repr)
+async def test_a_response_that_only_it_isn_t_judged_for_is_worth_nothing(cause: Exception | None) -> None:
+    reason = "the judge says nothing about this response: why"
+    assert await verdict_unjudged(unjudged(cause), ends) == {"reward": 0.0, "failure_reason": reason}
+
+
+@pytest.mark.parametrize("cause", [None, Refused(400)], ids=repr)
+async def test_a_judge_that_judges_nothing_has_failed(cause: Exception | None) -> None:
+    error = unjudged(cause)
+    with pytest.raises(JudgeError) as raised:
+        await verdict_unjudged(error, breaks)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    "cause", [Refused(401), Refused(404), Refused(429), Refused(500), Refused(503), TimeoutError(), OSError()], ids=repr
+)
+async def test_a_judge_that_can_t_be_asked_isn_t_asked_again(cause: Exception) -> None:
+    asked: list[int] = []
+
+    async def ordinary() -> None:
+        asked.append(1)
+
+    with pytest.raises(JudgeError):
+        await verdict_unjudged(unjudged(cause), ordinary)
+    assert asked == []
