@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
 from nemo_gym.failure_kinds import JUDGE_FAILED
-from nemo_gym.serve.failures import plain_text
+from nemo_gym.schema.backend_answers import is_context_overflow
+from nemo_gym.serve.failures import Cause, plain_text
 from nemo_gym.serve.redaction import shown
 from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
 
@@ -17,13 +18,20 @@ __all__ = ["JudgeError", "call_judge", "judge_failsafe", "reraise_judge_errors"]
 
 MAX_REASON_CHARS = 2_000
 MAX_REPLY_CHARS = 200
+_REFUSALS = frozenset({400, 413, 422})
+"""The statuses that say what is wrong with a request, and nothing about whoever it was sent to."""
 
 ResponseT = TypeVar("ResponseT", bound=BaseModel)
 T = TypeVar("T")
 
 
 class JudgeError(Exception):
-    """The judge could not be asked: the rollout is unmeasured, not wrong."""
+    """The judge could not be asked: the rollout is unmeasured, not wrong.
+
+    `is_refusal`: what was asked is why, as it is when it's longer than the judge's context.
+    """
+
+    is_refusal: bool = False
 
 
 async def reraise_judge_errors(coro: Awaitable[T]) -> T:
@@ -34,7 +42,19 @@ async def reraise_judge_errors(coro: Awaitable[T]) -> T:
     try:
         return await coro
     except Exception as error:
-        raise JudgeError(shown(f"{type(error).__name__}: {error}") + _reply_of(error)) from error
+        failure = JudgeError(shown(f"{type(error).__name__}: {error}") + _reply_of(error))
+        failure.is_refusal = _is_refusal(error)
+        raise failure from error
+
+
+def _is_refusal(error: Exception) -> bool:
+    """By what the judge's backend answered, should its server have passed that on."""
+    if isinstance(error, JudgeError):
+        return error.is_refusal
+    status, said = getattr(error, "status", None), getattr(error, "response_content", b"")
+    if (cause := Cause.of_headers(getattr(error, "headers", None))) is not None:
+        status, said = cause.status, cause.message
+    return status in _REFUSALS or (status == 500 and is_context_overflow(said))
 
 
 def _reply_of(error: Exception) -> str:

@@ -6,7 +6,7 @@ writes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nemo_gym.verifiers.patterns import PatternTimeoutError
@@ -18,8 +18,6 @@ ORDINARY = (
     "So the answer is Paris."
 )
 """What a model might say."""
-REFUSALS = frozenset({400, 413, 422})
-"""The statuses that say what is wrong with a request, and nothing about whoever it was sent to."""
 
 
 async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
@@ -37,22 +35,14 @@ async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable
 async def verdict_unjudged(error: Exception, ordinary: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
     """The fields of a verdict for a response about which a judge said nothing; `ordinary` asks about an ordinary one.
 
-    `error` is a JudgeError, from the HTTP error where there was one. Where the judge's server refused the request, as
-    it does what is longer than its context, or the judge answered without a verdict, and it does judge the other
-    response, it was this one's doing: reward 0, with the reason. Else `error` is raised again.
+    `error` is a JudgeError. Where it is a refusal, as of what is longer than the judge's context, or the judge answered
+    without a verdict, and it does judge the other response, it was this one's doing: reward 0, with the reason. Else
+    `error` is raised again.
     """
-    causes = list(_causes(error))
-    is_suspect = not causes or any(getattr(cause, "status", None) in REFUSALS for cause in causes)
+    is_suspect = error.__cause__ is None or getattr(error, "is_refusal", False)
     if is_suspect and await _ends(ordinary):
         return {"reward": 0.0, "failure_reason": f"the judge says nothing about this response: {error}"}
     raise error
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause = error.__cause__
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
 
 
 async def _ends(ordinary: Callable[[], Awaitable[Any]]) -> bool:

@@ -2,16 +2,23 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
+from collections.abc import Mapping
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from aiohttp import ClientResponseError, RequestInfo
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from multidict import CIMultiDict, CIMultiDictProxy
 from pydantic import BaseModel
+from yarl import URL
 
 from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse
 from nemo_gym.judge import JudgeError, call_judge, judge_failsafe, reraise_judge_errors
 from nemo_gym.serve import redaction
+from nemo_gym.serve.failures import ExceptionMiddleware
 from tests.unit.serve.toys import VERIFY, ToyResources, mock_client, resources_config
 
 
@@ -144,3 +151,63 @@ async def test_without_a_body_it_is_a_programmers_error() -> None:
 
     with pytest.raises(RuntimeError, match="no verify request"):
         await judge_failsafe(verify)()
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def answered(status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> ClientResponseError:
+    url = URL("http://judge/v1/responses")
+    request = RequestInfo(url, "POST", CIMultiDictProxy(CIMultiDict()), url)
+    error = ClientResponseError(request, (), status=status, headers=CIMultiDict(headers or {}))
+    error.response_content = content  # type: ignore[attr-defined]
+    return error
+
+
+def passed_on(status: int, content: bytes = b"") -> ClientResponseError:
+    """What a judge's model server answers whose own backend answered with `status`."""
+    app = FastAPI()
+
+    @app.post("/v1/responses")
+    async def respond() -> None:
+        raise answered(status, content)
+
+    app.add_middleware(ExceptionMiddleware, server_label="judge")
+    reply = TestClient(app).post("/v1/responses")
+    assert reply.status_code == 500
+    return answered(reply.status_code, reply.content, reply.headers)
+
+
+TOO_LONG = b'{"error": {"code": "context_length_exceeded", "message": "too long"}}'
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal"),
+    [
+        (answered(400), True),
+        (answered(413), True),
+        (answered(422), True),
+        (answered(500, TOO_LONG), True),
+        (passed_on(400, b"no"), True),
+        (passed_on(500, TOO_LONG), True),
+        (answered(401), False),
+        (answered(404), False),
+        (answered(429), False),
+        (answered(500, b"no"), False),
+        (passed_on(503), False),
+        (passed_on(401), False),
+        (ConnectionError("gone"), False),
+        (TimeoutError(), False),
+    ],
+)
+async def test_it_is_known_whether_a_judge_refused_what_it_was_asked(error: Exception, is_refusal: bool) -> None:
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(JudgeError) as caught:
+        await reraise_judge_errors(fail())
+    assert caught.value.is_refusal is is_refusal
+    with pytest.raises(JudgeError) as caught_again:
+        await reraise_judge_errors(reraise_judge_errors(fail()))
+    assert caught_again.value.is_refusal is is_refusal
+    assert pickle.loads(pickle.dumps(caught.value)).is_refusal is is_refusal

@@ -48,41 +48,34 @@ async def test_an_ordinary_text_shows_patterns_that_take_for_ever_on_any() -> No
 # --- judges -----------------------------------------------------------------------------------------------------------
 
 
-class Refused(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-
-
-def unjudged(cause: Exception | None) -> JudgeError:
+def unjudged(*, is_refusal: bool = False, cause: Exception | None = None) -> JudgeError:
     error = JudgeError("why")
-    error.__cause__ = cause
+    error.is_refusal, error.__cause__ = is_refusal, cause
     return error
 
 
-@pytest.mark.parametrize("cause", [None, Refused(400), Refused(413), Refused(422), unjudged(Refused(400))], ids=repr)
-async def test_a_response_that_only_it_isn_t_judged_for_is_worth_nothing(cause: Exception | None) -> None:
+SUSPECT = [unjudged(), unjudged(is_refusal=True, cause=OSError())]
+
+
+@pytest.mark.parametrize("error", SUSPECT, ids=["no verdict", "refusal"])
+async def test_a_response_that_only_it_isn_t_judged_for_is_worth_nothing(error: JudgeError) -> None:
     reason = "the judge says nothing about this response: why"
-    assert await verdict_unjudged(unjudged(cause), ends) == {"reward": 0.0, "failure_reason": reason}
+    assert await verdict_unjudged(error, ends) == {"reward": 0.0, "failure_reason": reason}
 
 
-@pytest.mark.parametrize("cause", [None, Refused(400)], ids=repr)
-async def test_a_judge_that_judges_nothing_has_failed(cause: Exception | None) -> None:
-    error = unjudged(cause)
+@pytest.mark.parametrize("error", SUSPECT, ids=["no verdict", "refusal"])
+async def test_a_judge_that_judges_nothing_has_failed(error: JudgeError) -> None:
     with pytest.raises(JudgeError) as raised:
         await verdict_unjudged(error, breaks)
     assert raised.value is error
 
 
-@pytest.mark.parametrize(
-    "cause", [Refused(401), Refused(404), Refused(429), Refused(500), Refused(503), TimeoutError(), OSError()], ids=repr
-)
-async def test_a_judge_that_can_t_be_asked_isn_t_asked_again(cause: Exception) -> None:
+async def test_a_judge_that_can_t_be_asked_isn_t_asked_again() -> None:
     asked: list[int] = []
 
     async def ordinary() -> None:
         asked.append(1)
 
     with pytest.raises(JudgeError):
-        await verdict_unjudged(unjudged(cause), ordinary)
+        await verdict_unjudged(unjudged(cause=TimeoutError()), ordinary)
     assert asked == []
