@@ -5,7 +5,7 @@ import datetime
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import commands, flight, machine, payloads, records, report, servers
+from tests.bench import commands, flight, machine, payloads, records, report, servers, shares
 from tests.bench.report import Figure
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +16,7 @@ CASES: dict[str, Callable[..., list[Figure]]] = {
     "first-build": servers.first_build,
     "single": servers.single,
     "single-shared": servers.single_shared,
+    "shares": shares.shares,
     "tools": payloads.tools,
     "tokens": payloads.tokens,
     "model": payloads.model,

@@ -6,10 +6,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.bench.commands import GYM
@@ -44,9 +45,18 @@ class Started:
 
 @contextmanager
 def started(
-    root: Path, scratch: Path, provider: str, *extra: str, environment: str = "mcqa", model: str = "openai_model"
+    root: Path,
+    scratch: Path,
+    provider: str,
+    *extra: str,
+    environment: str = "mcqa",
+    model: str = "openai_model",
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Started]:
-    """`gym env start` of an environment, simple_agent and a model server on free ports, stopped after the block."""
+    """`gym env start` of an environment, simple_agent and a model server on free ports, stopped after the block.
+
+    `variables` are added to its environment.
+    """
     port = free_port()
     log = scratch / f"start-{port}.log"
     argv = [*GYM, "env", "start", "--resources-server", environment, "--model-type", model]
@@ -59,7 +69,8 @@ def started(
     ]
     begun = time.perf_counter()
     with log.open("wb") as sink:
-        process = subprocess.Popen(argv, cwd=root, env=quiet_environment(), stdout=sink, stderr=subprocess.STDOUT)
+        environ = {**quiet_environment(), **variables}
+        process = subprocess.Popen(argv, cwd=root, env=environ, stdout=sink, stderr=subprocess.STDOUT)
     try:
         wait_for_line(process, log, READY)
         yield Started(time.perf_counter() - begun, process.pid, port)
