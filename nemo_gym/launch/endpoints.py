@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import socket
@@ -13,11 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.config.keys import MODEL_ENDPOINT_READINESS_TIMEOUT_SECONDS_KEY_NAME, RESPONSES_API_MODELS
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from nemo_gym.launch.plan import ServerPlan
 
 PROBE_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 3.0
@@ -56,6 +62,18 @@ def model_endpoints(config: Mapping[str, Any]) -> list[ModelEndpoint]:
     for key, url in _urls(config):
         found.setdefault(url.rstrip("/"), (url, []))[1].append(key)
     return [ModelEndpoint(url, tuple(keys)) for url, keys in found.values()]
+
+
+def endpoints_of_run(config: DictConfig, plans: Iterable[ServerPlan]) -> list[ModelEndpoint]:
+    """Those of the servers that are started; a block that can't be resolved is left for its server to complain of."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    resolved: dict[str, Any] = {}
+    for plan in plans:
+        with contextlib.suppress(OmegaConfBaseException):
+            resolved[plan.name] = OmegaConf.to_container(config[plan.name], resolve=True)
+    return model_endpoints(resolved)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Container, Mapping
@@ -23,9 +22,9 @@ from nemo_gym.config.placement import Mode, set_placed_shards
 from nemo_gym.launch import detach, ray_cluster
 from nemo_gym.launch.addresses import endpoints_of, record_ports
 from nemo_gym.launch.control import Control
-from nemo_gym.launch.endpoints import EndpointWait, model_endpoints
+from nemo_gym.launch.dry_run import wait_until_ended
+from nemo_gym.launch.endpoints import EndpointWait, endpoints_of_run
 from nemo_gym.launch.environment import Handover
-from nemo_gym.launch.errors import ServerFailedError, ServersLateError
 from nemo_gym.launch.fleet import Fleet, RestartedServers
 from nemo_gym.launch.fork_server import take_spawner
 from nemo_gym.launch.held import HeldLimits
@@ -33,10 +32,10 @@ from nemo_gym.launch.logs import LogConsole
 from nemo_gym.launch.placement import (
     SharedSet,
     bind_shards,
+    logs_by_server,
     shard_name,
     shared_members,
     why_no_shards,
-    why_not_all,
     why_not_by_itself,
     within_limits,
 )
@@ -44,7 +43,7 @@ from nemo_gym.launch.plan import ServerPlan, ensure_venvs, plan_servers
 from nemo_gym.launch.port_owner import port_owner
 from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.readiness import Readiness
-from nemo_gym.launch.records import display_record, instance_table, numbered
+from nemo_gym.launch.records import display_records, instance_table, numbered
 from nemo_gym.launch.restarts import RestartBook, Reviver
 from nemo_gym.launch.run_directory import RunDirectory
 from nemo_gym.launch.second_start import SecondStart
@@ -267,7 +266,7 @@ class Launch:
 
         parts = (self.config, self.plans, venvs, self.settings, self._directory, self._watch)
         self._seats = ray_placement.take_seats(*parts, self._note_moved)
-        ray_placement.check_endpoints(self._seats, model_endpoints(_resolved_models(self.config, self.plans)))
+        ray_placement.check_endpoints(self._seats, endpoints_of_run(self.config, self.plans))
         self.output(ray_placement.summary(self._seats))
 
     def _note_moved(self, addresses: Mapping[str, tuple[str, int]]) -> None:
@@ -280,12 +279,12 @@ class Launch:
         placement = self.settings.placement
         if placement.mode in ("process", "ray"):
             return None
-        facts = self._maker.facts()
+        is_auto = placement.mode == "auto"
         problem = why_no_shards(self._maker, handover)
-        if problem is None and placement.mode == "auto":
-            problem = why_not_by_itself(self.config, self.plans) or why_not_all(self.plans, venvs, facts)
+        if problem is None and is_auto:
+            problem = why_not_by_itself(self.config, self.plans, venvs, self._maker.facts())
             placement = within_limits(placement, self.plans)
-        members = [] if problem else shared_members(self.plans, venvs, facts)
+        members = [] if problem else shared_members(self.plans, venvs, self._maker.facts())
         if not members:
             reason = problem or "none that rollouts are sent to may share one"
             self.output(f"Every server has a process of its own: {reason}.")
@@ -297,7 +296,7 @@ class Launch:
         set_placed_shards(self.config, shared.ports)
         self._watch.titles = {shard_name(k): shared.title(k) for k in range(placement.shards)}
         by_itself = "shared, as all of them allow; +placement=process gives each its own"
-        self.output(f"{shared.summary} (placement: {by_itself if placement.mode == 'auto' else 'shared'})")
+        self.output(f"{shared.summary} (placement: {by_itself if is_auto else 'shared'})")
         return shared
 
     def _construct(self) -> None:
@@ -375,28 +374,14 @@ class Launch:
         return [] if self._endpoint_wait is None else self._endpoint_wait.waiting()
 
     def _publish(self) -> None:
-        now = time.time()
-        started = {record["process_name"]: (record["pid"], record["start_time"]) for record in self.records}
-        records = []
-        for plan in self.plans:
-            pid = self.processes[plan.name].pid
-            before, since = started.get(plan.name, (pid, now))
-            host, port = self._addresses[plan.name]
-            records.append(display_record(plan, host, port, pid, since if pid == before else now))
-        self.records = records
+        pids = {name: process.pid for name, process in self.processes.items()}
+        self.records = display_records(self.plans, self._addresses, pids, self.records)
         if self.head is not None:
             self.head.set_instances(self.records)
         if self._directory is not None:
-            self._directory.publish(self.settings.head_host, self.settings.head_port, self.records, self._logs)
-
-    @property
-    def _logs(self) -> dict[str, Path]:
-        """The log of every server: of one with several copies that of the first, the others by their shards' names."""
-        logs = dict(self._watch.logs)
-        shared = self._fleet.shared if self._fleet is not None else None
-        for name in shared.names if shared is not None else ():
-            logs[name] = logs[shard_name(0)]
-        return logs
+            shared = None if self._fleet is None else self._fleet.shared
+            logs = logs_by_server(self._watch.logs, shared)
+            self._directory.publish(self.settings.head_host, self.settings.head_port, self.records, logs)
 
     def wait_until_ready(self) -> None:
         """Return when every server answers, and say so. Raises ServerFailedError or ServersLateError."""
@@ -424,7 +409,7 @@ class Launch:
         """Return when the endpoints that model servers call answer. Raises ConfigError naming the silent ones."""
         if self.settings.endpoint_seconds > 0:
             wait = self._endpoint_wait = EndpointWait(self.output, self._pause, lambda text: self.redact(text))
-            wait.wait(model_endpoints(_resolved_models(self.config, self.plans)), self.settings.endpoint_seconds)
+            wait.wait(endpoints_of_run(self.config, self.plans), self.settings.endpoint_seconds)
 
     def _pause(self, seconds: float) -> None:
         self._watch.wait_for_death(seconds)
@@ -432,18 +417,7 @@ class Launch:
 
     def wait_until_constructed(self) -> None:
         """Return when every process of a dry run has ended well. Raises ServerFailedError or ServersLateError."""
-        limit = self.settings.spinup_seconds
-        deadline = None if limit is None else time.monotonic() + limit
-        for name, process in self.processes.items():
-            try:
-                code = process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise ServersLateError(
-                    f"After {limit:g} s, {name} is still being constructed: allow more time with "
-                    f"+server_spinup_timeout_seconds=<seconds>."
-                ) from None
-            if code != 0:
-                raise ServerFailedError(self._watch.describe(process))
+        wait_until_ended(self.processes, self.settings.spinup_seconds, self._watch.describe)
 
     def _end_servers(self) -> None:
         if self._spawner is None:
@@ -487,15 +461,3 @@ def _ray_fleet(parts: tuple[Any, ...], seats: RaySeats) -> Fleet:
     from nemo_gym.launch.ray_fleet import RayFleet
 
     return RayFleet(*parts, seats=seats)
-
-
-def _resolved_models(config: DictConfig, plans: list[ServerPlan]) -> dict[str, Any]:
-    """The model servers' blocks with their `${…}` resolved; one that can't be is left for its server to complain of."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    resolved = {}
-    for plan in plans:
-        with contextlib.suppress(OmegaConfBaseException):
-            resolved[plan.name] = OmegaConf.to_container(config[plan.name], resolve=True)
-    return resolved

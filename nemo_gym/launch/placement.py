@@ -62,6 +62,11 @@ class SharedSet:
         return f"The process of {listed(self.names)} (shard {index + 1} of {len(self.listeners)}"
 
 
+def logs_by_server(logs: Mapping[str, Path], shared: SharedSet | None) -> dict[str, Path]:
+    """The log of every server by `logs` of processes: of one with several copies that of the first; and the shards'."""
+    return {**logs, **{name: logs[shard_name(0)] for name in (shared.names if shared is not None else ())}}
+
+
 def shard_name(index: int) -> str:
     """The name of a shard's process and log."""
     return f"shard-{index + 1}"
@@ -86,14 +91,16 @@ def why_not_all(plans: Sequence[ServerPlan], venvs: Mapping[Path, Venv], facts: 
     return next((f"{plan.name} {why}" for plan, why in found if isinstance(why, str)), None)
 
 
-def why_not_by_itself(config: DictConfig, plans: Sequence[ServerPlan]) -> str | None:
-    """What about a run speaks against shards that nobody asked for."""
+def why_not_by_itself(
+    config: DictConfig, plans: Sequence[ServerPlan], venvs: Mapping[Path, Venv], facts: PreloadFacts
+) -> str | None:
+    """What about a run speaks against shards that nobody asked for; one server that may not share is enough."""
     if ray_cluster.is_wanted(plans, config):
         return "the run uses Ray"
     capture = config.get(TOKEN_ID_CAPTURE_KEY_NAME)
     if isinstance(capture, Mapping) and capture.get("enabled"):
         return "token ids are captured, and the book of them is one process's"
-    return None
+    return why_not_all(plans, venvs, facts)
 
 
 def within_limits(placement: Placement, plans: Sequence[ServerPlan]) -> Placement:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nemo_gym.launch.plan import ServerPlan
@@ -26,6 +27,21 @@ def display_record(plan: ServerPlan, host: str, port: int, pid: int, start_time:
         "uptime_seconds": None,
         "url": f"http://{f'[{host}]' if ':' in host else host}:{port}",
     }
+
+
+def display_records(
+    plans: Sequence[ServerPlan],
+    addresses: Mapping[str, tuple[str, int]],
+    pids: Mapping[str, int],
+    before: Iterable[dict[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """Those of all servers now; a process that stands in the records of `before` has started when they say."""
+    now = time.time()
+    started = {(record["process_name"], record["pid"]): record["start_time"] for record in before}
+    return [
+        display_record(plan, *addresses[plan.name], pids[plan.name], started.get((plan.name, pids[plan.name]), now))
+        for plan in plans
+    ]
 
 
 def numbered(plans: Iterable[ServerPlan]) -> list[str]:

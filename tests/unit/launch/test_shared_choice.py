@@ -201,11 +201,17 @@ def test_every_server_has_to_allow_it_and_the_first_that_does_not_is_named(tmp_p
 
 def test_some_runs_are_not_shared_by_themselves(tmp_path: Path) -> None:
     fine = plan(component(tmp_path / "toy"))
-    assert why_not_by_itself(OmegaConf.create({}), [fine]) is None
-    assert why_not_by_itself(OmegaConf.create({"ray_head_node_address": "auto"}), [fine]) == "the run uses Ray"
-    capture = OmegaConf.create({"token_id_capture": {"enabled": True}})
-    assert "token ids are captured" in str(why_not_by_itself(capture, [fine]))
-    assert why_not_by_itself(OmegaConf.create({"token_id_capture": {"enabled": False}}), [fine]) is None
+    two = plan(component(tmp_path / "two"), num_workers=2)
+
+    def why(settings: dict[str, Any], *plans: ServerPlan) -> str | None:
+        venvs = dict.fromkeys([each.directory for each in plans], base_venv())
+        return why_not_by_itself(OmegaConf.create(settings), plans, venvs, FACTS)
+
+    assert why({}, fine) is None
+    assert why({"ray_head_node_address": "auto"}, fine) == "the run uses Ray"
+    assert "token ids are captured" in str(why({"token_id_capture": {"enabled": True}}, fine))
+    assert why({"token_id_capture": {"enabled": False}}, fine) is None
+    assert why({}, fine, two) == "two asks for 2 workers"
 
 
 def test_a_strict_limit_is_not_multiplied_by_shards(tmp_path: Path) -> None:
