@@ -29,6 +29,10 @@ class Telemetry:
     pid: int = field(default_factory=os.getpid)
     _owned: list[Any] = field(default_factory=list)
     _log_handler: logging.Handler | None = None
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._ending = threading.Thread(target=self._end, name="nemo-gym-telemetry-shutdown", daemon=True)
 
     @classmethod
     def start(
@@ -54,6 +58,7 @@ class Telemetry:
         measure = CallMeasure(server_name) if telemetry.meter is not None else None
         _fallbacks.install(telemetry.spans, settings.span_groups, measure)
         install_meter(telemetry.meter)
+        telemetry._ending.start()
         return telemetry
 
     def shutdown(self, timeout_ms: int) -> None:
@@ -62,11 +67,12 @@ class Telemetry:
         install_meter(None)
         if self._log_handler is not None:
             logging.getLogger().removeHandler(self._log_handler)
-        ending = threading.Thread(target=self._end, name="nemo-gym-telemetry-shutdown", daemon=True)
-        ending.start()
-        ending.join(timeout_ms / 1000)
+        self._is_over.set()
+        self._ending.join(timeout_ms / 1000)
 
     def _end(self) -> None:
+        """In a thread that waits for it from the start: an interpreter that ends, from Python 3.12 on, starts none."""
+        self._is_over.wait()
         for provider in self._owned:
             try:
                 provider.force_flush()

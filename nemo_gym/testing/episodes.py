@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,7 +89,7 @@ def check_episode(kind: type[S], episode: Episode) -> dict[str, Any]:
     answer = played.play(episode.turns)
     assert played.status == 200, f"{episode.name}: {played.status} {answer}"
     found = {name: answer["info"].get(name) for name in episode.info}
-    total = round(sum(played.rewards), 9)
+    total = round(_added_up(played.rewards), 9)
     gone = (total, answer["terminated"], found)
     assert gone == (episode.reward, episode.terminated, episode.info), f"{episode.name}: {gone}"
     return answer
@@ -101,10 +103,15 @@ def check_recorded_episodes(kind: type[S], folder: Path, *, rewards: Sequence[fl
     for row, record in zip(rows, records, strict=True):
         played = player(kind, row)
         answer = played.play(turns_of(record))
-        assert (played.status, sum(played.rewards)) == (200, record["reward"])
+        assert (played.status, _added_up(played.rewards)) == (200, record["reward"])
         assert {key: value for key, value in answer["info"].items() if key != "tool_outputs"} == {
             key: value for key, value in record["info"].items() if key != "tool_outputs"
         }
+
+
+def _added_up(rewards: Iterable[float]) -> float:
+    """One after the other, as an agent does; `sum` rounds less from Python 3.12 on."""
+    return reduce(operator.add, rewards, 0.0)
 
 
 def turns_of(record: dict[str, Any]) -> list[Turn]:

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[3]
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if "OTEL" not in name}
     environment = {**inherited, **{f"NEMO_GYM_OTEL_{name}": value for name, value in variables.items()}}
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -55,6 +57,16 @@ def test_the_console_shows_spans_metrics_and_logs() -> None:
 def test_a_program_that_just_ends_has_told_everything() -> None:
     done = run(PROGRAM, ENABLED="1", EXPORTER="console", SERVICE_NAME_PER_SERVER="0")
     assert '"name": "gym.rollout"' in done.stderr and '"service.name": "nemo-gym"' in done.stderr
+
+
+def test_a_program_that_just_ends_waits_no_longer_than_that_for_whoever_takes_nothing() -> None:
+    begun = """
+import atexit, threading
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+ConsoleSpanExporter.export = lambda self, spans: threading.Event().wait()
+"""
+    ended = "\natexit.register(telemetry.shutdown_telemetry, 100)"
+    assert run(begun + PROGRAM + ended, ENABLED="1", EXPORTER="console").stdout == "done\n"
 
 
 def test_a_fork_exports_for_itself() -> None:
