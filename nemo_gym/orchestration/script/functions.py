@@ -65,7 +65,7 @@ gym_probe_http() {
 gym_probe_port() { (exec 3<> "/dev/tcp/$1/$2") 2>/dev/null; }
 
 gym_free() {  # name, node, port
-  local until=$((SECONDS + 15))
+  local until=$((SECONDS + ${GYM_FREE_PORT_SECONDS:-15}))
   while gym_probe_port "$2" "$3"; do
     if [ "$SECONDS" -ge "$until" ]; then
       gym_fail "Port $3 of $2, which $1 is to serve at, is taken: something else answers there. Give $1 another port."

@@ -32,7 +32,8 @@ def is_installed(package: str) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_environment_passes_its_audit(name: str) -> None:
+def test_a_shipped_environment_passes_its_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resources_servers.finance_sec_search.grading.PAUSES", (0.0, 0.0))
     if name in RUNS_PROGRAMS and isolation().refusal:
         pytest.skip(isolation().refusal)
     if missing := [package for package in packages_of(name) if not is_installed(package)]:

@@ -16,6 +16,8 @@ from tests.e2e.harness import Ended
 ROOT = Path(__file__).resolve().parents[3]
 FAKE_SLURM = Path(__file__).with_name("fake_slurm.py")
 SLURM_PROGRAMS = ("sbatch", "srun", "scontrol", "sacct", "squeue", "scancel")
+SLEEP = 'case "$1" in 0.2|1|2) set -- 0.05 ;; esac; exec /bin/sleep "$@"'
+"""Looks again sooner than a script wants to."""
 GYM = f'exec "{sys.executable}" -c "from nemo_gym.cli.main import main; main()" "$@"'
 SECONDS = 180.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
@@ -50,6 +52,7 @@ class Site:
             "FAKE_SLURM": str(self.folder / "slurm"),
             "GYM_SACCT_PAUSE_SECONDS": "0.05",
             "GYM_COLLECTOR_GRACE_SECONDS": "0",
+            "GYM_FREE_PORT_SECONDS": "1",
         }
 
     def program(self, name: str, text: str) -> None:
@@ -108,6 +111,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     for name in ("bin", "slurm", "run", "cache"):
         (tmp_path / name).mkdir()
     place.program("gym", GYM)
+    place.program("sleep", SLEEP)
     yield place
     _end_all(tmp_path)
 

@@ -17,6 +17,11 @@ from tests.unit.rollouts.fakes import FakeClient, served
 from tests.unit.rollouts.test_bounds import behind, dispatcher, numbered
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_SECONDS_BETWEEN_LOOKS", 0.001)
+
+
 def told(tmp_path: Path, *argv: str) -> list[str]:
     """What is said when servers are lost while nothing has been collected."""
 
@@ -68,7 +73,6 @@ async def test_a_rollout_that_reached_nobody_is_unknown_when_the_servers_are_gon
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A launcher's death is no rollout's failure: no attempt is spent on it, and the collection is about to end."""
-    monkeypatch.setattr(watching, "_SECONDS_BETWEEN_LOOKS", 0.001)
     is_gone, looks = True, 0
 
     def watch() -> None:

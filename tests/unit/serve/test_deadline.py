@@ -183,7 +183,7 @@ async def test_expiry_is_a_504_that_names_where_time_ran_out(monkeypatch: pytest
         async with serving(assembled(slow("outer", client), monkeypatch)) as outer_port:
             port = inner_port if path == "/forever" else outer_port
             url = f"http://127.0.0.1:{port}{path}"
-            answer = await request("POST", url, json={"path": "/forever"}, headers={DEADLINE_HEADER: "2"})
+            answer = await request("POST", url, json={"path": "/forever"}, headers={DEADLINE_HEADER: "0.5"})
             cause = Cause.of_headers(answer.headers)
     assert answer.status == 504 and "deadline" in await answer.json()
     assert cause is not None and (cause.kind, cause.server) == ("transport_timeout", "Slow___inner")

@@ -17,6 +17,7 @@ from nemo_gym.schema.failure_kinds import is_registered
 from nemo_gym.serve import local
 from nemo_gym.serve.deadline import DeadlineExceededError, deadline
 from nemo_gym.serve.failures import Cause
+from nemo_gym.serve.idempotency import IdempotencyMiddleware
 from nemo_gym.serve.retries import transport_failure_kind
 from nemo_gym.serve.stages import STAGES, StageTimeoutError, stage_of, stage_seconds
 from nemo_gym.server_utils import request
@@ -159,6 +160,7 @@ async def eventually_cancelled(server: Stuck, count: int) -> None:
 
 async def test_a_group_whose_last_member_never_comes_ends_with_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """B38: three of four verify and wait for the fourth; they fail in time, and the server waits no more."""
+    monkeypatch.setitem(IdempotencyMiddleware.__init__.__kwdefaults__, "grace_seconds", 0.1)
     server = stuck()
     async with serving(assembled(server, monkeypatch)) as port:
         client = client_of(config_of(("inner", "resources_servers", port), verify_timeout_s=0.3))

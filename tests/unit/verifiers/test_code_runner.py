@@ -221,7 +221,7 @@ CASES = {
 
 @pytest.mark.parametrize(("source", "status", "stdout"), CASES.values(), ids=CASES)
 async def test_how_cases_end(runner: CodeRunner, source: str, status: RunStatus, stdout: str) -> None:
-    async with python_cases(runner, source, case_seconds=1 if status is RunStatus.TIMEOUT else 20) as cases:
+    async with python_cases(runner, source, case_seconds=0.3 if status is RunStatus.TIMEOUT else 20) as cases:
         done = await cases.run("in")
         assert (done.status, done.stdout) == (status, stdout), done
         assert (await cases.run("in")).status is status, "the next case is not affected"
