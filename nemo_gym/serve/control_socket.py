@@ -125,7 +125,9 @@ async def serve_on(bound: socket.socket, answer: Answer) -> asyncio.Server:
                     await writer.drain()
         writer.close()
 
-    return await asyncio.start_unix_server(exchange, sock=bound, limit=LONGEST_REQUEST_BYTES)
+    # From 3.13 on asyncio looks for the file of a socket, to remove it in the end; a short path may be gone by then.
+    left: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+    return await asyncio.start_unix_server(exchange, sock=bound, limit=LONGEST_REQUEST_BYTES, **left)
 
 
 def serve_one(bound: socket.socket, answer: Answer) -> None:

@@ -15,6 +15,7 @@ from nemo_gym.testing.judges import ScriptedJudge
 from nemo_gym.testing.responses import message, response, verify_request
 from nemo_gym.testing.verdicts import check_example_rows, new_server, rows_of
 from nemo_gym.verifier_fixture import exercise_verifier_fixture, load_verifier_fixture
+from nemo_gym.verifiers.blame import ORDINARY
 from nemo_gym.verifiers.judges import Judge
 from nemo_gym.verifiers.patterns import PatternTimeoutError
 from resources_servers.equivalence_llm_judge.answers import reduced
@@ -351,11 +352,14 @@ def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, config: dict[str, Any
 @pytest.mark.parametrize("refusal", [400, 413, 422])
 def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: int, tmp_path: Path) -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
-    asking = server(tmp_path, ScriptedJudge(refusal, OTHER))
+    judge = ScriptedJudge(refusal, OTHER)
+    asking = server(tmp_path, judge)
     with TestClient(asking.setup_webserver()) as client:
         record = client.post("/verify", json=request("Oslo")).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge says nothing about this response" in record["failure_reason"]
+    assert [ORDINARY in prompt for prompt in judge.prompts] == [False, True]
+    assert record["judge_evaluations"] == [], "the question about the ordinary one is no part of the record"
 
 
 def test_a_record_keeps_the_row_and_no_old_verdict(tmp_path: Path) -> None:

@@ -344,6 +344,7 @@ def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: int, monkeypatc
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge says nothing about this response" in record["failure_reason"]
     assert ["Answer B:\n2+2" in prompt for prompt in judge.prompts] == [True, False]
+    assert record["judge_evaluations"] == [], "the question about the ordinary one is no part of the record"
 
 
 def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from nemo_gym.openai_utils import NeMoGymResponse
 from nemo_gym.testing.judges import ScriptedJudge
 from nemo_gym.testing.responses import completion, message, reasoning, response, verify_request
 from nemo_gym.testing.verdicts import check_example_rows, new_server, rows_of, verified
+from nemo_gym.verifiers.blame import ORDINARY
 from resources_servers.simpleqa.app import (
     SimpleQAConfig,
     SimpleQAServer,
@@ -196,11 +197,13 @@ def test_a_judge_that_fails_is_no_wrong_answer(
 @pytest.mark.parametrize("refusal", [400, 413, 422, ""])
 def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: Any) -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
-    asking = server(ScriptedJudge(refusal, "B"))
+    judge = ScriptedJudge(refusal, "B")
+    asking = server(judge)
     with TestClient(asking.setup_webserver()) as client:
         record = client.post("/verify", json=request("Rhine")).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge says nothing about this response" in record["failure_reason"]
+    assert [ORDINARY in prompt for prompt in judge.prompts] == [False, True]
 
 
 async def test_an_answer_can_not_leave_its_tags(prompt: str) -> None:

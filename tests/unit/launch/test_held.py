@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nemo_gym.launch.held import HeldLimits, HeldWatch
+from nemo_gym.launch.rounds import Rounds
 from nemo_gym.serve.pulse import Held
 from nemo_gym.serve.stages import METRICS, VERIFY
+
+Until = Callable[[Callable[[], bool]], None]
 
 VERIFYING = Held("app.py:5", "shop", "/verify", "5-0")
 TYPES = {"shop": "resources_servers"}
@@ -73,6 +77,19 @@ def test_a_standstill_is_told_once_with_what_it_is_held_by(run: Run) -> None:
     assert run.lost == []
     run.look_at(121.0, 123.0)
     assert run.lost == [(9, 21.0, Held("app.py:5", "shop", "/verify"))]
+
+
+def test_a_watch_looks_by_itself_until_it_is_stopped_and_loses_nobody_afterwards(run: Run, until: Until) -> None:
+    run.beat(9, 100.0)
+    watch = HeldWatch(run.tables.parent, run.watch.limits, run.watch.lose, letter_of=lambda _: "R", clock=lambda: 200.0)
+    watch._rounds = Rounds(watch.look, seconds=0.001, name="held")
+    watch.start()
+    until(lambda: run.lost == [(9, 100.0, None)])
+    watch.stop()
+    run.beat(9, 101.0)
+    watch.look()
+    watch.look()
+    assert len(run.lost) == 1
 
 
 def test_one_that_goes_on_is_kept_however_slow_it_is(run: Run) -> None:

@@ -24,6 +24,7 @@ from nemo_gym.launch.leftovers import kill_leftovers
 from nemo_gym.launch.linux import process_start
 from nemo_gym.launch.process_stats import process_stats
 from nemo_gym.launch.rollout_stages import Rollouts, key_of_entry, shown_key, stage_of
+from nemo_gym.launch.rounds import Rounds
 from nemo_gym.launch.run_directory import RunInfo
 from nemo_gym.launch.silence import SilenceWatch
 from nemo_gym.launch.tables import ask_all
@@ -444,6 +445,23 @@ def test_one_that_hangs_for_long_is_given_up_once(
     until(lambda: watched.lost == [(9, "said nothing for 300 s")])
     watched.look_until(900.0)
     assert len(watched.lost) == 1
+
+
+def test_a_watch_looks_by_itself_until_it_is_stopped_and_loses_nobody_afterwards(
+    folder: Folder, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("nemo_gym.launch.silence.ask_one", lambda *_, **__: asked.append(9))
+    folder.is_silent("tables/9.sock")
+    watched = Watched(folder, monkeypatch)
+    watched.watch._rounds = Rounds(lambda: watched.look_until(100.0), seconds=0.001, name="silence")
+    watched.now = 75.0
+    watched.watch.start()
+    until(lambda: watched.watch.silent_for(9) is not None)
+    watched.watch.stop()
+    watched.look_until(425.0)
+    until(lambda: asked == [9] and not any(thread.name == "gym-last-word-9" for thread in threading.enumerate()))
+    assert watched.lost == []
 
 
 def test_one_with_a_pulse_is_not_given_up_for_saying_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from omegaconf import OmegaConf
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.launch import endpoints
-from nemo_gym.launch.endpoints import EndpointWait, ModelEndpoint, Probed, model_endpoints, probe
+from nemo_gym.launch.endpoints import EndpointWait, ModelEndpoint, Probed, endpoints_of_run, model_endpoints, probe
 from nemo_gym.launch.errors import ServerFailedError, ServersLateError
+from nemo_gym.launch.plan import ServerPlan
 from nemo_gym.launch.process import ServerProcess
 from nemo_gym.launch.readiness import Awaited, Readiness
 from nemo_gym.launch.sockets import listen
@@ -193,6 +196,15 @@ def test_every_base_url_of_model_servers_counts_once() -> None:
         f"http://a/v1 (from {policy_key}, {judge_key})",
         f"http://b (from {judge_key})",
     ]
+
+
+def test_a_block_that_cannot_be_resolved_has_no_endpoint_and_the_others_have_theirs() -> None:
+    def block(url: str) -> dict[str, Any]:
+        return {"responses_api_models": {"openai_model": {"base_url": url}}}
+
+    config = OmegaConf.create({"url": "http://a/v1", "fine": block("${url}"), "broken": block("${nowhere}")})
+    plans = cast(list[ServerPlan], [SimpleNamespace(name=name) for name in ("broken", "fine")])
+    assert [endpoint.url for endpoint in endpoints_of_run(config, plans)] == ["http://a/v1"]
 
 
 def test_an_openai_address_is_asked_for_its_models() -> None:

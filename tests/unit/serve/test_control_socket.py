@@ -8,14 +8,17 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 
-from nemo_gym.serve import control_socket
+from nemo_gym.config.handover import RUN_DIR_ENV
+from nemo_gym.serve import control_socket, in_flight_socket
 from nemo_gym.serve.control_socket import (
     NoAnswerError,
     RefusedError,
@@ -72,6 +75,40 @@ def test_a_folder_with_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     with answering(folder):
         assert ask(folder, "a.sock", "double", number=1, seconds=20) == {"doubled": 2}
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_nor_is_it_for_an_event_loop(tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The number under which the folder was open may be something else's when the loop begins."""
+    folder = tmp_path / ("x" * 100) / ("y" * 100)
+    folder.mkdir(parents=True)
+
+    async def exchange() -> Any:
+        bound = listen(folder, "a.sock")
+        with Path(os.devnull).open():
+            server = await serve_on(bound, answer)
+        said = await asyncio.to_thread(ask, folder, "a.sock", "double", number=4, seconds=20.0)
+        server.close()
+        return said
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(exchange()) == {"doubled": 8}
+
+
+async def test_a_server_whose_table_cannot_be_asked_says_so_and_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fail(*_: object) -> None:
+        raise NotADirectoryError("no such place")
+
+    (tmp_path / "tables").mkdir()
+    monkeypatch.setenv(RUN_DIR_ENV, str(tmp_path))
+    monkeypatch.setattr(in_flight_socket, "serve_on", fail)
+    monkeypatch.setattr(in_flight_socket, "watch_loop_lag", lambda: None)
+    monkeypatch.setattr(in_flight_socket, "Pulse", lambda _: SimpleNamespace(start=lambda: None))
+    in_flight_socket.open_table_socket()
+    await asyncio.gather(*in_flight_socket._opening)
+    assert capsys.readouterr().err == "`gym ps` can't ask this process: no such place\n"
 
 
 def test_a_socket_somebody_left_behind_is_replaced(tmp_path: Path) -> None:

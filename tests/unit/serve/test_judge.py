@@ -193,6 +193,7 @@ TOO_LONG = b'{"error": {"code": "context_length_exceeded", "message": "too long"
         (answered(401), False),
         (answered(404), False),
         (answered(429), False),
+        (answered(429, TOO_LONG), False),
         (answered(500, b"no"), False),
         (passed_on(503), False),
         (passed_on(401), False),

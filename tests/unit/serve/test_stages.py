@@ -160,7 +160,8 @@ async def eventually_cancelled(server: Stuck, count: int) -> None:
 
 async def test_a_group_whose_last_member_never_comes_ends_with_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """B38: three of four verify and wait for the fourth; they fail in time, and the server waits no more."""
-    monkeypatch.setitem(IdempotencyMiddleware.__init__.__kwdefaults__, "grace_seconds", 0.1)
+    defaults = IdempotencyMiddleware.__init__.__kwdefaults__ or {}
+    monkeypatch.setitem(defaults, "grace_seconds", 0.1)
     server = stuck()
     async with serving(assembled(server, monkeypatch)) as port:
         client = client_of(config_of(("inner", "resources_servers", port), verify_timeout_s=0.3))
