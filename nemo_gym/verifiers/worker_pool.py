@@ -248,17 +248,18 @@ class _Crew:
         self.waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.busy = self.killed = 0
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._open = 0
+        """Jobs that were taken and have not ended."""
         self._lock = threading.RLock()
         self._processes: set[_Process] = set()
         self._has_ended = False
 
     def take(self, job: _Job, most: int, settings: _Settings) -> None:
         with self._lock:
-            if self._idle <= self.waiting.qsize() and len(self._threads) < most:
+            self._open += 1
+            if len(self._threads) < min(self._open, most):
                 thread = threading.Thread(target=self._work, args=(settings,), name="gym-worker", daemon=True)
                 self._threads.append(thread)
-                self._idle += 1
                 thread.start()
         self.waiting.put(job)
 
@@ -285,7 +286,7 @@ class _Crew:
     def _work(self, settings: _Settings) -> None:
         process: _Process | None = None
         while (job := self.waiting.get()) is not None:
-            self._is_busy(True)
+            self._began()
             value: Any = None
             problem: BaseException | None = None
             try:
@@ -296,15 +297,19 @@ class _Crew:
             if process is not None and not process.is_alive:
                 self._buried(process)
                 process = None
-            self._is_busy(False)
+            self._ended()
             job.ends(value, problem)
         if process is not None:
             self._buried(process)
 
-    def _is_busy(self, busy: bool) -> None:
+    def _began(self) -> None:
         with self._lock:
-            self.busy += 1 if busy else -1
-            self._idle += -1 if busy else 1
+            self.busy += 1
+
+    def _ended(self) -> None:
+        with self._lock:
+            self.busy -= 1
+            self._open -= 1
 
     def _made(self, job: _Job, process: _Process) -> Any:
         message = job.as_message()

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nemo_gym.verifiers import worker_pool
 from nemo_gym.verifiers.worker_pool import (
     Library,
     WorkerCrashError,
@@ -117,6 +119,27 @@ async def test_the_loop_goes_on_while_workers_are_busy(pool: WorkerPool) -> None
         task.cancel()
     assert await waiting == 1
     assert [result for result in await asyncio.gather(*hung, return_exceptions=True) if result is None] == []
+
+
+async def test_a_call_does_not_wait_for_one_that_is_just_beginning(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B35: while there could be another worker, nobody stands behind work that may hang."""
+    taken, may_begin, began = threading.Event(), threading.Event(), worker_pool._Crew._began
+
+    def begin_late(crew: worker_pool._Crew) -> None:
+        taken.set()
+        may_begin.wait(30)
+        began(crew)
+
+    monkeypatch.setattr(worker_pool._Crew, "_began", begin_late)
+    first = asyncio.create_task(pool.run(work.add, 1))
+    assert await asyncio.to_thread(taken.wait, 30)
+    second = asyncio.create_task(pool.run(work.add, 2))
+    await asyncio.sleep(0)
+    assert len(pool._crew._threads) == 2
+    may_begin.set()
+    assert await asyncio.gather(first, second) == [1, 2]
 
 
 async def test_a_process_that_ends_is_a_crash_and_the_next_call_works(pool: WorkerPool) -> None:
