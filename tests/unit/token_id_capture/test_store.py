@@ -129,12 +129,13 @@ def _put_many(root: str, first: int) -> None:
 
 
 def test_concurrent_processes_write_whole_lines(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_put_many, args=(str(tmp_path), first)) for first in (0, 20)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
     entries = TokenCaptureStore(tmp_path).read_entries("r")
     assert {entry.model_call_id for entry in entries} == {f"c{number}" for number in range(40)}
 
