@@ -1,4 +1,4 @@
-"""Whose fault it is that a check of a response came to no end, or a judge to no verdict.
+"""Whose fault it is that a check of a response came to no end, or that a judge refused it.
 
 Were it always the row's or the judge's, a model could have each of its bad rollouts masked, and so left out, by what it
 writes.
@@ -33,15 +33,13 @@ async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable
 
 
 async def verdict_unjudged(error: Exception, ordinary: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-    """The fields of a verdict for a response about which a judge said nothing; `ordinary` asks about an ordinary one.
+    """The fields of a verdict for a response that a judge failed at; `ordinary` asks it about an ordinary one.
 
-    `error` is a JudgeError. Where it is a refusal, as of what is longer than the judge's context, or the judge answered
-    without a verdict, and it does judge the other response, it was this one's doing: reward 0, with the reason. Else
-    `error` is raised again.
+    `error` is a JudgeError. Where it is a refusal, as of what is longer than the judge's context, and the judge does
+    judge the other response, it was this one's doing: reward 0, with the reason. Else `error` is raised again.
     """
-    is_suspect = error.__cause__ is None or getattr(error, "is_refusal", False)
-    if is_suspect and await _ends(ordinary):
-        return {"reward": 0.0, "failure_reason": f"the judge says nothing about this response: {error}"}
+    if getattr(error, "is_refusal", False) and await _ends(ordinary):
+        return {"reward": 0.0, "failure_reason": f"the judge refuses this response: {error}"}
     raise error
 
 

@@ -334,7 +334,7 @@ def test_a_judge_that_fails_is_no_wrong_answer(
 
 
 @pytest.mark.parametrize("refusal", [400, 413, 422])
-def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_judge_refuses_is_no_failure_of_the_judge(refusal: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
     monkeypatch.setattr(math_app, "LIBRARY", "json")
     judge = ScriptedJudge(refusal, OTHER)
@@ -342,7 +342,7 @@ def test_what_no_judge_reads_is_no_failure_of_the_judge(refusal: int, monkeypatc
     with TestClient(asking.setup_webserver()) as client:
         record = client.post("/verify", json=asked(FOUR)).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
-    assert "the judge says nothing about this response" in record["failure_reason"]
+    assert "the judge refuses this response" in record["failure_reason"]
     assert ["Answer B:\n2+2" in prompt for prompt in judge.prompts] == [True, False]
     assert record["judge_evaluations"] == [], "the question about the ordinary one is no part of the record"
 

@@ -54,28 +54,25 @@ def unjudged(*, is_refusal: bool = False, cause: Exception | None = None) -> Jud
     return error
 
 
-SUSPECT = [unjudged(), unjudged(is_refusal=True, cause=OSError())]
+async def test_the_only_response_that_a_judge_refuses_is_worth_nothing() -> None:
+    reason = "the judge refuses this response: why"
+    assert await verdict_unjudged(unjudged(is_refusal=True), ends) == {"reward": 0.0, "failure_reason": reason}
 
 
-@pytest.mark.parametrize("error", SUSPECT, ids=["no verdict", "refusal"])
-async def test_a_response_that_only_it_isn_t_judged_for_is_worth_nothing(error: JudgeError) -> None:
-    reason = "the judge says nothing about this response: why"
-    assert await verdict_unjudged(error, ends) == {"reward": 0.0, "failure_reason": reason}
-
-
-@pytest.mark.parametrize("error", SUSPECT, ids=["no verdict", "refusal"])
-async def test_a_judge_that_judges_nothing_has_failed(error: JudgeError) -> None:
+async def test_a_judge_that_judges_nothing_has_failed() -> None:
+    error = unjudged(is_refusal=True)
     with pytest.raises(JudgeError) as raised:
         await verdict_unjudged(error, breaks)
     assert raised.value is error
 
 
-async def test_a_judge_that_can_t_be_asked_isn_t_asked_again() -> None:
+@pytest.mark.parametrize("error", [unjudged(), unjudged(cause=TimeoutError())], ids=["no verdict", "no answer"])
+async def test_a_judge_that_did_not_refuse_is_not_asked_again(error: JudgeError) -> None:
     asked: list[int] = []
 
     async def ordinary() -> None:
         asked.append(1)
 
     with pytest.raises(JudgeError):
-        await verdict_unjudged(unjudged(cause=TimeoutError()), ordinary)
+        await verdict_unjudged(error, ordinary)
     assert asked == []
