@@ -139,7 +139,7 @@ async def test_a_call_does_not_wait_for_one_that_is_just_beginning(
     await asyncio.sleep(0)
     assert len(pool._crew._threads) == 2
     may_begin.set()
-    assert await asyncio.gather(first, second) == [1, 2]
+    assert list(await asyncio.gather(first, second)) == [1, 2]
 
 
 async def test_a_process_that_ends_is_a_crash_and_the_next_call_works(pool: WorkerPool) -> None:
