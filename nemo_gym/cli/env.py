@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "RunHelper": "nemo_gym.cli.run_helper",
+    "StatusCommand": "nemo_gym.server_status",
     **dict.fromkeys(("RunConfig", "TestConfig", "TestAllConfig", "PipListConfig"), "nemo_gym.cli.command_configs"),
 }
 _MANIFEST_KEYS = ("kind", "sync", "json", "update_expected", "manifest_path", "catalog_kind", "onboarding_name")

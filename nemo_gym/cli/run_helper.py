@@ -42,7 +42,7 @@ class RunHelper:
     any.
     """
 
-    # The config of the run that ended last: one to come is composed anew, though the process has this one cached.
+    # The config of the run that was begun last: one to come is composed anew, though the process has this one cached.
     _spent: ClassVar[DictConfig | None] = None
 
     def __init__(
@@ -70,6 +70,7 @@ class RunHelper:
             config = get_global_config_dict(global_config_dict_parser_config=global_config_dict_parser_config)
             if config is RunHelper._spent:
                 config = set_global_config_dict(global_config_dict_parser_config)
+            RunHelper._spent = config
             self._launch = Launch(config, **self._options)
             self._launch.start()
         finally:
@@ -98,7 +99,6 @@ class RunHelper:
         """End everything. Safe to call again, and when nothing was started."""
         if self._launch is not None:
             self._launch.shutdown()
-            RunHelper._spent = self._launch.config
 
     def wait_for_spinup(self) -> None:
         """Return when every server answers; `start` has waited already."""

@@ -7,7 +7,12 @@ from typing import Any
 
 from nemo_gym.config.hints import closest
 from nemo_gym.config.interpolations import mentioned_keys
-from nemo_gym.config.keys import ENTRYPOINT_KEY_NAME, NEMO_GYM_RESERVED_TOP_LEVEL_KEYS, SERVER_TYPES
+from nemo_gym.config.keys import (
+    CONFIG_PATHS_KEY_NAME,
+    ENTRYPOINT_KEY_NAME,
+    NEMO_GYM_RESERVED_TOP_LEVEL_KEYS,
+    SERVER_TYPES,
+)
 from nemo_gym.config.origins import Origins, dotted
 
 # Settings of Gym or of one of its commands, though a config may use their names otherwise.
@@ -86,11 +91,15 @@ def unused_in_env_file(
 
     `elsewhere` are the layers beside env.yaml.
     """
-    defined = {key for layer in elsewhere for key in layer}
+    layers = list(elsewhere)
+    known = {key for layer in layers for key in layer}
+    # The paths are read before the config is composed, and their `${…}` is gone from it.
+    paths = [layer.get(CONFIG_PATHS_KEY_NAME) for layer in (env_file, *layers)]
+    known |= set(mentioned_keys(paths))
     wanted = set(mentioned_keys(config)) | KNOWN_TOP_LEVEL_KEYS
     messages = {}
     for key in _unused(env_file, config):
-        if key in defined:
+        if key in known:
             continue
         suggestion = closest(key, wanted, cutoff=0.5)
         hint = f" Did you mean `{suggestion}`?" if suggestion else ""

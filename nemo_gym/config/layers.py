@@ -82,6 +82,8 @@ class Layers:
         for layer in masked:
             recursively_hide_secrets(layer)
         for path, value in leaves(env_file):
+            if path[0] == CONFIG_PATHS_KEY_NAME:
+                continue  # those of a file are added to the list, whoever gave it
             before = _at(files, path)
             if before is None or before == value or origins.of(path) != self.env_file.label:
                 continue

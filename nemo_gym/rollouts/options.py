@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
@@ -10,7 +10,9 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from nemo_gym.config.command_models import BaseNeMoGymCLIConfig, UploadRolloutsConfigMixin
 from nemo_gym.config.errors import ConfigError
+from nemo_gym.config.keys import ROLLOUT_INDEX_KEY_NAME, TASK_INDEX_KEY_NAME
 from nemo_gym.rollouts.errors import IncompleteRunError
+from nemo_gym.rollouts.keys import NG_FAILURE_CLASS_KEY
 from nemo_gym.rollouts.outputs import ResultSet
 from nemo_gym.rollouts.skills import SkillsConfig
 
@@ -100,17 +102,29 @@ class SharedRolloutCollectionConfig(_FromGlobalConfig, UploadRolloutsConfigMixin
         return ResultSet(Path(self.output_jsonl_fpath))
 
     def check_completion(
-        self, *, expected: int, results: int, next_step: Callable[[], str] = lambda: _TRY_AGAIN
+        self,
+        *,
+        expected: int,
+        results: int | Sequence[Mapping[str, Any]],
+        next_step: Callable[[], str] = lambda: _TRY_AGAIN,
     ) -> None:
         """Raise IncompleteRunError when `require_complete` is set and fewer than `expected` rollouts were measured.
 
-        `next_step` gives the sentence that says what can be done about it.
+        `results` is their number, or the results themselves, as drivers hand them over. `next_step` gives the sentence
+        that says what can be done about it.
         """
-        if self.require_complete and results < expected:
+        measured = results if isinstance(results, int) else _measured(results)
+        if self.require_complete and measured < expected:
             raise IncompleteRunError(
-                f"EVAL FAILED: {results}/{expected} samples completed. The failed ones are listed in "
+                f"EVAL FAILED: {measured}/{expected} samples completed. The failed ones are listed in "
                 f"{self.result_set.failures}. {next_step()}"
             )
+
+
+def _measured(results: Sequence[Mapping[str, Any]]) -> int:
+    """How many different rollouts have a result that is no failure."""
+    identity = ("stage_index", TASK_INDEX_KEY_NAME, ROLLOUT_INDEX_KEY_NAME)
+    return len({tuple(map(r.get, identity)) for r in results if r.get(NG_FAILURE_CLASS_KEY) is None})
 
 
 class RolloutCollectionConfig(SharedRolloutCollectionConfig):
@@ -226,6 +240,13 @@ class EvalRunConfig(RolloutCollectionConfig):
     reuse_existing_data_preparation: bool = Field(
         default=False, description="Use the rows that an earlier run collated for this output."
     )
+
+    @field_validator("input_jsonl_fpath")
+    @classmethod
+    def _refuse_empty_input(cls, value: str) -> str:
+        if not value:
+            raise ValueError("is empty, as from an unset variable: leave it out for the declared rows")
+        return value
 
 
 class E2ERolloutCollectionConfig(SharedRolloutCollectionConfig):

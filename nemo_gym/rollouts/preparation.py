@@ -37,7 +37,9 @@ def prepare(config: EvalRunConfig, global_config: DictConfig | Mapping[str, Any]
     """
     output = Path(config.output_jsonl_fpath) if config.output_jsonl_fpath else _dated(config, global_config)
     results = ResultSet(output)
-    bounds = {"num_samples_in_parallel": ROLLOUTS_IN_FLIGHT, "retain_results_in_memory": False}
+    bounds: dict[str, Any] = {"num_samples_in_parallel": ROLLOUTS_IN_FLIGHT}
+    if not config.rollout_collection_driver:  # which may count on them
+        bounds["retain_results_in_memory"] = False
     unset = {name: value for name, value in bounds.items() if name not in config.model_fields_set}
     settled = {"output_jsonl_fpath": str(output), **unset}
     _check_open_files(config.num_samples_in_parallel or ROLLOUTS_IN_FLIGHT, global_config)

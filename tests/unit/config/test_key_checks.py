@@ -128,3 +128,14 @@ def test_suggestions_never_repeat_what_was_typed() -> None:
 
 def test_enumeration() -> None:
     assert [enumeration(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize("command_line", [(), ("+config_paths=${my_list}",)])
+def test_paths_that_env_yaml_lists_are_used_and_replace_nothing(
+    write: Write, capsys: Capture, command_line: tuple[str, ...]
+) -> None:
+    write("env.yaml", "my_list: [a.yaml]\n" + ("" if command_line else "config_paths: ${my_list}"))
+    write("a.yaml", "config_paths: [b.yaml]")
+    write("b.yaml", "x: 1")
+    assert parsed(*command_line).x == 1
+    assert capsys.readouterr().err == ""

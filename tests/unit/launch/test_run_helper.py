@@ -103,6 +103,14 @@ def test_a_run_after_another_has_its_own_config(config: DictConfig, helper: RunH
         other.shutdown()
 
 
+def test_so_has_a_run_after_one_that_could_not_start(root: Path, config: DictConfig, helper: RunHelper) -> None:
+    toys.add_component(root, "broken", toys.CRASHES)
+    with pytest.raises(RuntimeError):
+        helper.start(parser_config(toys.config_for(root, "broken")))
+    helper.start(parser_config(config))
+    assert set(helper._processes) == {"alpha", "beta"}
+
+
 def test_poll_names_the_dead_server(config: DictConfig, helper: RunHelper, until: Until) -> None:
     helper.start(parser_config(config))
     victim = helper._processes["beta"]

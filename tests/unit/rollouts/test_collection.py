@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from nemo_gym.config.errors import ConfigError
 from nemo_gym.rollouts import dispatch, errors
 from nemo_gym.rollouts.journal import read_journal
+from nemo_gym.rollouts.options import EvalRunConfig
 from tests.unit.rollouts.fakes import (
     FakeClient,
     FakeReply,
@@ -344,3 +346,21 @@ async def test_a_bad_plan_leaves_older_results_alone(tmp_path: Path) -> None:
         await collect(collection_config(tmp_path, [task("q"), {"no": "params"}], agent_name="math_agent"))
     assert {path.name: path.read_bytes() for path in tmp_path.glob("out*")} == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_driver_hands_over_its_results_to_have_them_counted(tmp_path: Path) -> None:
+    config = collection_config(tmp_path, numbered(3), agent_name="math_agent", require_complete=True)
+    results: list[dict[str, Any]] = [
+        {"_ng_task_index": 0, "_ng_rollout_index": 0},
+        {"_ng_task_index": 0, "_ng_rollout_index": 0, "stage_index": 1},
+        {"_ng_task_index": 1, "_ng_rollout_index": 0, "_ng_failure_class": None},
+    ]
+    config.check_completion(expected=3, results=results)
+    twice_and_failed = [*results[:2], results[0], {**results[2], "_ng_failure_class": "agent_timeout"}]
+    with pytest.raises(RuntimeError, match="2/3 samples completed"):
+        config.check_completion(expected=3, results=twice_and_failed)
+
+
+def test_an_empty_input_is_no_choice(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="unset variable"):
+        EvalRunConfig.model_validate({"input_jsonl_fpath": "", "output_jsonl_fpath": str(tmp_path / "out.jsonl")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,24 @@ def test_a_command_that_wants_too_many_ends_before_servers_start(
     assert not (tmp_path / "out.jsonl").exists()
     prepare(config.model_copy(update={"num_samples_in_parallel": 600}), served(placement="process"))
     assert "in a server" in capsys.readouterr().err
+
+
+def test_records_are_kept_in_memory_only_for_a_driver(tmp_path: Path) -> None:
+    """A command that collects by itself reads them from its file; a driver may count on `run_from_config`'s list."""
+    fields = {"input_jsonl_fpath": str(write_jsonl(tmp_path / "in.jsonl", [task("q")]))}
+    fields |= {"output_jsonl_fpath": str(tmp_path / "out.jsonl"), "agent_name": "math_agent"}
+
+    def kept(**more: Any) -> bool:
+        return prepare(EvalRunConfig.model_validate({**fields, **more}), served()).retain_results_in_memory
+
+    assert [kept(), kept(rollout_collection_driver="a.b:c")] == [False, True]
+    assert [
+        kept(retain_results_in_memory=True),
+        kept(rollout_collection_driver="a:b", retain_results_in_memory=False),
+    ] == [
+        True,
+        False,
+    ]
 
 
 def test_the_client_has_room_for_what_is_to_be_in_flight() -> None:
