@@ -76,14 +76,9 @@ def test_records_are_kept_in_memory_only_for_a_driver(tmp_path: Path) -> None:
     def kept(**more: Any) -> bool:
         return prepare(EvalRunConfig.model_validate({**fields, **more}), served()).retain_results_in_memory
 
-    assert [kept(), kept(rollout_collection_driver="a.b:c")] == [False, True]
-    assert [
-        kept(retain_results_in_memory=True),
-        kept(rollout_collection_driver="a:b", retain_results_in_memory=False),
-    ] == [
-        True,
-        False,
-    ]
+    driver = {"rollout_collection_driver": "a.b:c"}
+    assert [kept(), kept(**driver)] == [False, True]
+    assert [kept(retain_results_in_memory=True), kept(**driver, retain_results_in_memory=False)] == [True, False]
 
 
 def test_the_client_has_room_for_what_is_to_be_in_flight() -> None:
