@@ -2,8 +2,11 @@
 
 import inspect
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, TypeVar
 
 from aiohttp import ClientError
@@ -168,3 +171,11 @@ class EnvironmentResourcesServer(SimpleResourcesServer):
         verdict = await self._told(self._environment.verifier, episode.verify(body.response))
         own = {"reward": verdict.reward, "reward_reason": verdict.reason, "reward_components": verdict.parts}
         return EnvironmentVerifyResponse.model_validate(dict(body) | own)
+
+    def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
+        """The means of the reward's parts, over the rollouts that have them."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for record in chain.from_iterable(tasks):
+            for name, value in (record.get("reward_components") or {}).items():
+                found[name].append(value)
+        return {f"mean/reward_components/{name}": fmean(values) for name, values in sorted(found.items())}

@@ -179,11 +179,16 @@ def _server_row(server: "ServerView") -> list[str]:
 
 
 def _collector_line(collector: "CollectorView") -> str:
-    counts = f"{collector.done} done, {collector.failed} failed, {collector.retries} retried"
+    of_all = "" if collector.planned is None else f" of {collector.planned}"
+    counts = f"{collector.done}{of_all} done, {collector.failed} failed, {collector.retries} retried"
     admission = collector.admission or {}
     inside, limit = admission.get("in_flight", 0), admission.get("limit")
     bound = f"{inside} running" if limit is None else f"{inside} running of at most {limit}"
-    waiting = f", {admission['waiting']} waiting for their turn" if admission.get("waiting") else ""
+    left = admission.get("waiting", 0)
+    if collector.planned is not None:
+        begun = sum(count for state, count in collector.states.items() if state != "queued")
+        left = collector.planned - collector.done - collector.failed - begun
+    waiting = f", {left} waiting for their turn" if left > 0 else ""
     return f"Collector (pid {collector.pid}): {counts}, {collector.per_second:g}/s; {bound}{waiting}"
 
 

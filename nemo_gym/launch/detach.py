@@ -20,7 +20,7 @@ READY_ENV = "NEMO_GYM_DETACHED_READY_FD"
 LOG_ENV = "NEMO_GYM_DETACHED_LOG"
 _POLL_SECONDS = 0.1
 _MAIN = """import json, os, sys
-sys.argv[1:] = json.load(os.fdopen({fd}))
+sys.argv[:] = ["gym", *json.load(os.fdopen({fd}))]
 from nemo_gym.cli.main import main
 main()
 """

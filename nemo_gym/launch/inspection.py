@@ -231,6 +231,8 @@ def _collector(pid: int, answer: Mapping[str, Any] | None) -> CollectorView:
         view.done += table["ended"]["done"]
         view.failed += table["ended"]["failed"]
         view.retries += table["retries"]
+        if (planned := table.get("planned")) is not None:
+            view.planned = (view.planned or 0) + planned
         view.per_second = round(view.per_second + table["per_second"], 3)
         for state, count in table["counts"].items():
             view.states[state] = view.states.get(state, 0) + count

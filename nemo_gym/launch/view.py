@@ -112,6 +112,7 @@ class CollectorView:
     per_second: float = 0.0
     states: dict[str, int] = field(default_factory=dict)
     admission: dict[str, Any] | None = None
+    planned: int | None = None
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from nemo_gym.onefile.errors import EnvironmentFileError, line_in, place_of
 from nemo_gym.onefile.tools import Tool, called
 from nemo_gym.onefile.verdict import Response, Verdict, verdict_of
-from nemo_gym.serve.redaction import shown
+from nemo_gym.serve.redaction import encodable, shown
 
 if TYPE_CHECKING:
     from nemo_gym.onefile.environment import Environment
@@ -58,7 +58,7 @@ class Episode:
                 place = line_in(self.environment.file, error) or place_of(tool.function)
                 told = f"{type(error).__name__}: {error}"
                 LOG.warning("%s: the tool %s: %s", place, tool.name, shown(told, MOST_LOGGED))
-                raise ToolFailure(told) from error
+                raise ToolFailure(encodable(told)) from error
 
     async def verify(self, response: NeMoGymResponse) -> Verdict:
         """The verdict. Raises EnvironmentFileError for what is none; what the verifier raises comes through."""
@@ -80,9 +80,9 @@ def as_text(result: Any) -> str:
     Raises ToolFailure, after a line in the log, for what has no JSON.
     """
     if isinstance(result, str):
-        return result
+        return encodable(result)
     try:
-        text = json.dumps(result, default=_plain, ensure_ascii=False)
+        text = encodable(json.dumps(result, default=_plain, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError) as error:
         reason = shown(str(error), MOST_LOGGED)
         LOG.warning("A tool returned %s, which is no text and has no JSON: %s", type(result).__name__, reason)

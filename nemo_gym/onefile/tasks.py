@@ -92,7 +92,8 @@ def _messages(task: Task, number: int, system: str, prompt: str, place: str) -> 
             'template, as in prompt="What is {a} + {b}?".'
         )
     try:
-        return fill_prompt(PromptConfig(user=prompt or "{given}", system=system or None), {**task, "given": given})
+        values = task if prompt else {**task, "given": given}
+        return fill_prompt(PromptConfig(user=prompt or "{given}", system=system or None), values)
     except (KeyError, ConfigError) as error:
         hint = " Write {{ and }} for braces that are meant as such." if _BRACES.search(prompt) else ""
         raise EnvironmentFileError(f"{place}: task {number}: {error.args[0]}{hint}") from error

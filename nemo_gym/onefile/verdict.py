@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from nemo_gym.schema.response import NeMoGymResponse
+from nemo_gym.serve.redaction import encodable
 from nemo_gym.verifiers.response_text import last_assistant_text
 from nemo_gym.verifiers.tool_calls import parse_arguments
 
@@ -57,7 +58,7 @@ def verdict_of(returned: Any) -> Verdict:
     sum of the others, is the whole, and `reason` says why. Raises ValueError for anything else.
     """
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str):
-        return Verdict(_number("reward", returned[0]), returned[1])
+        return Verdict(_number("reward", returned[0]), encodable(returned[1]))
     if not isinstance(returned, Mapping):
         return Verdict(_number("reward", returned))
     numbers = {str(name): _number(name, value) for name, value in returned.items() if name != "reason"}
@@ -65,7 +66,7 @@ def verdict_of(returned: Any) -> Verdict:
     if reward is None and not numbers:
         raise ValueError("the mapping names no reward")
     reason = returned.get("reason") or ""
-    return Verdict(sum(numbers.values()) if reward is None else reward, str(reason), numbers)
+    return Verdict(sum(numbers.values()) if reward is None else reward, encodable(str(reason)), numbers)
 
 
 def _number(name: object, value: Any) -> float:

@@ -208,6 +208,7 @@ class Collection:
             with CollectionProgress(total=work.planned, done=work.planned - work.left) as progress:
                 collected = Recorder(config, books, progress, self.enrich, work.tally, self._boundary_of)
                 dispatcher = self._dispatcher(tracker, collected)
+                dispatcher.in_flight.planned = work.left
                 tokens = token_delivery(self.servers.global_config, books, collected.prepare)
                 iterator = CompletionIterator(
                     (tokens.around(row, dispatcher.run) for row in self._announced(work.rows)),

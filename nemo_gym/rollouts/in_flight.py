@@ -60,6 +60,8 @@ class InFlight:
 
     def __init__(self, admission: Admission | None = None) -> None:
         self.admission = admission
+        self.planned: int | None = None
+        """How many rows come in all, where that is known."""
         self.retries = 0
         self._entries: dict[int, Entry] = {}
         self._ended: Counter[str] = Counter()
@@ -107,6 +109,7 @@ class InFlight:
             "counts": {state: counts[state] for state in STATES},
             "ended": {how: self._ended[how] for how in ("done", "failed", "drained")},
             "retries": self.retries,
+            "planned": self.planned,
             "per_second": self._rate.per_second(),
             "admission": None if self.admission is None else self.admission.snapshot(),
         }

@@ -317,6 +317,8 @@ class History:
         """Retries in place of rollouts whose outcome isn't noted."""
         self.measured = RolloutKeys()
         self.failures: dict[RolloutKey, int] = {}
+        self.tries: dict[RolloutKey, int] = {}
+        """How often a measured rollout was tried, where that is more than once."""
         self.resumed_anyway: list[str] = []
         self.retried = Retried()
 
@@ -367,6 +369,8 @@ class History:
         for entry in compress(entries, are_new):
             reward, attempt, retries = entry.get("reward"), entry.get("attempt"), entry.get("retries")
             tries = 1 + (_count(attempt) if attempt else 0) + (_count(retries) if retries else 0)
+            if tries > 1:
+                self.tries[entry["task"], entry["repeat"]] = tries
             note(reward if type(reward) is float or type(reward) is int else None, tries=tries)
 
 

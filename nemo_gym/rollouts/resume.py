@@ -12,7 +12,7 @@ from typing import Any
 
 from nemo_gym.config.keys import ATTEMPT_INDEX_KEY_NAME
 from nemo_gym.config.notices import notify, warn
-from nemo_gym.rollouts.coverage import BoundaryOf, Coverage, Failure, Tally
+from nemo_gym.rollouts.coverage import BoundaryOf, Coverage, Failure, Retried, Tally
 from nemo_gym.rollouts.damage import set_damaged_aside
 from nemo_gym.rollouts.errors import PlanError, ResumeRefusedError, RowError
 from nemo_gym.rollouts.failures import failure_class_of, is_terminal_failure, rule_for
@@ -231,12 +231,15 @@ def _history(results: ResultSet) -> tuple[History, bool]:
 
 def _read_records(results: ResultSet, state: ResumeState) -> None:
     history = state.history
+    history.retried = Retried()  # of the records on file: the journal may know some that were taken away
     for offset, record in objects_at(results.output):
         if (key := key_of(record)) is not None:
-            state.measured.add(key)
+            is_new = state.measured.add(key)
+            tries = history.tries.get(key, 1)
             if key not in history.measured:
                 state.unnoted.append((results.output, offset))
                 tries = 1 + (index_in(record, ATTEMPT_INDEX_KEY_NAME) or 0) + history.retries.get(key, 0)
+            if is_new:
                 history.retried.add(reward_of(record), tries=tries)
 
 

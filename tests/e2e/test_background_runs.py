@@ -41,6 +41,8 @@ def test_several_runs_have_to_be_told_apart(place: Workplace) -> None:
         unclear = place.gym("env", "stop")
         assert unclear.code == 1 and "--port" in unclear.error
         assert all(str(port) in unclear.error for port in ports)
+        told = json.loads(place.gym("ps", "--json", "--port", str(other.head_port)).out)
+        assert told["command"].startswith("gym ") and "-c" not in told["command"].split()
         assert place.gym("env", "logs", "mcqa").code == 1
         assert place.gym("env", "logs", "mcqa", "--port", str(other.head_port)).code == 0
         assert len(pids(place, f"+head_server.port={other.head_port}")) == 3

@@ -58,11 +58,11 @@ def test_it_says_which_rollout_waits_where(stuck: Workplace, placement: tuple[st
         assert (policy["in_flight"], policy["state"], policy["answers"]) == (4, "running", True)
         assert policy["oldest_s"] > 0 and policy["memory_bytes"] > 1 << 20
         (collector,) = told["collectors"]
-        assert (collector["pid"], collector["states"]["running"]) == (run.process.pid, 4)
+        assert (collector["pid"], collector["states"]["running"], collector["planned"]) == (run.process.pid, 4, 6)
         text = stuck.gym("ps", COLUMNS="60").out
         first = " ".join(" ".join(text.splitlines()[1:3]).split())
         assert first.startswith("Oldest: ") and "in model at policy_model" in first
-        assert "In flight: 4 model, 2 queued" in text
+        assert "In flight: 4 model, 2 queued" in text and "0 of 6 done" in text
         run.stop(signal.SIGINT)
 
 

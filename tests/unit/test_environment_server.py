@@ -87,6 +87,44 @@ def test_errors_of_tools_and_wrong_arguments_are_for_the_model() -> None:
     assert {error["loc"][-1] for error in wrong.json()["detail"]} == {"count", "extra"}
 
 
+def test_text_that_is_no_unicode_is_told_as_it_can_be() -> None:
+    """As `os.fsdecode` gives it of a file's name."""
+    env = Environment("shop", tasks=[{"question": "Buy."}])
+
+    @env.tool
+    def name(is_wrong: bool) -> str:
+        """What it is called."""
+        if is_wrong:
+            raise ValueError("no \udcff")
+        return "z\udcff"
+
+    @env.tool
+    def names() -> list[str]:
+        """What all are called."""
+        return ["z\udcff"]
+
+    @env.verify
+    def verdict(response: Any) -> dict[str, Any] | tuple[float, str]:
+        return {"reward": 1.0, "reason": "it was z\udcff"} if response.text == "map" else (1.0, "it was z\udcff")
+
+    client = client_of(env)
+    client.post("/seed_session", json=env.rows()[0])
+    assert client.post("/name", json={"is_wrong": False}).text == "z\\udcff"
+    assert client.post("/name", json={"is_wrong": True}).json() == {"error": "ValueError: no \\udcff"}
+    assert client.post("/names", json={}).text == '["z\\udcff"]'
+    for said in ("map", "pair"):
+        told = verified(client, env, said).json()
+        assert (told["reward"], told["reward_reason"]) == (1.0, "it was z\\udcff")
+
+
+def test_the_parts_of_a_reward_have_metrics() -> None:
+    records = [{"reward": 1.0, "reward_components": parts} for parts in ({"a": 1.0, "b": 0.5}, {"a": 0.0}, {}, None)]
+    body = {"verify_responses": [{**record, "_ng_task_index": n} for n, record in enumerate(records)]}
+    told = client_of(shop()).post("/aggregate_metrics", json=body).json()
+    parts = {"mean/reward_components/a": 0.5, "mean/reward_components/b": 0.5}
+    assert parts.items() <= told["agent_metrics"].items() and parts.items() <= told["key_metrics"].items()
+
+
 def test_without_a_session_what_needs_one_is_refused() -> None:
     env = shop()
     client = client_of(env)

@@ -48,6 +48,17 @@ def test_why_it_is_stuck_stands_at_the_top(view: RunView) -> None:
     assert lines[-1] == "… and 8 more"
 
 
+def test_a_collector_says_how_many_rows_there_are_where_it_knows(view: RunView) -> None:
+    """What waits is all that hasn't begun, not only what is looked at next."""
+    (known,) = view.collectors
+    known.planned, known.states = 100, {"queued": 4, "running": 7, "waiting_to_retry": 1}
+    lines = view_text(view, 200).splitlines()
+    counts = "10 of 100 done, 1 failed, 2 retried, 0.5/s; 8 running of at most 64, 81 waiting for their turn"
+    assert f"Collector (pid 9): {counts}" in lines
+    known.planned, known.states = 11, {"queued": 0}
+    assert any(line.endswith("8 running of at most 64") for line in view_text(view, 200).splitlines())
+
+
 def test_nothing_that_explains_is_cut(view: RunView) -> None:
     view.command = "gym eval run --resources-server mcqa --output results/a-long-name-of-a-file.jsonl --limit 5"
     lines = view_text(view, 40).splitlines()

@@ -292,6 +292,7 @@ def collector(entries: list[dict[str, Any]], **counts: int) -> Callable[[str, Ma
             "counts": counts,
             "ended": {"done": 10, "failed": 1, "drained": 0},
             "retries": 4,
+            "planned": 40,
             "per_second": 2.5,
             "admission": {"limit": 8, "asked": 8, "in_flight": 8, "waiting": 3},
         }
@@ -317,6 +318,7 @@ def test_a_run_is_put_together_from_everybodys_answers(folder: Folder) -> None:
     assert [(each.rollout, each.server) for each in view.rollouts] == [("17-2", "policy")]
     (told,) = view.collectors
     assert (told.pid, told.done, told.failed, told.retries, told.per_second) == (77, 10, 1, 4, 2.5)
+    assert told.planned == 40
     assert view.findings == ["Oldest: rollout 17-2 has waited 4.0 s in model at policy (/v1/responses)."]
     shown = json.loads(json.dumps(view.as_json()))
     assert shown["version"] == 1 and shown["servers"][2]["name"] == "policy"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,27 @@ async def test_rollouts_that_were_cut_off_are_counted_and_run_once_more(
     client = await resume(tmp_path)
     assert keys(client.runs) == [2]
     assert "1 cut off with no result, 1 to run." in capsys.readouterr().out
+
+
+async def test_a_record_that_was_taken_away_counts_once_when_it_is_measured_again(tmp_path: Path) -> None:
+    """The journal knows it twice; what retries did to the score is told of the records on file."""
+    tried: Counter[int] = Counter()
+
+    def answer(row: Row) -> Any:
+        tried[row["number"]] += 1
+        if row["number"] == 1 and tried[1] == 1:
+            return FakeReply(b"busy", status=503)
+        return right(row) | {"reward": 1.0 if row["number"] == 3 else 0.0}
+
+    config = collection_config(tmp_path, numbered(4), agent_name="math_agent", num_samples_in_parallel=1)
+    await collect(config, answer)
+    for _ in range(2):
+        lines = (tmp_path / "out.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "out.jsonl").write_bytes(b"".join(line for line in lines if json.loads(line)["reward"] != 1.0))
+        assert keys((await resume(tmp_path, answer)).runs) == [3]
+        told = json.loads((tmp_path / "out_coverage.json").read_bytes())
+        assert (told["measured"], told["measured_after_retries"]) == (4, 1)
+        assert (told["mean_reward_after_retries"], told["mean_reward_at_once"]) == (0.0, 1 / 3)
 
 
 @pytest.mark.parametrize("missing", ["out.jsonl", "out_materialized_inputs.jsonl"])
