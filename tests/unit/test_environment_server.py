@@ -113,6 +113,7 @@ def test_text_that_is_no_unicode_is_told_as_it_can_be() -> None:
     assert client.post("/name", json={"is_wrong": True}).json() == {"error": "ValueError: no \\udcff"}
     assert client.post("/names", json={}).text == '["z\\udcff"]'
     for said in ("map", "pair"):
+        client.post("/seed_session", json=env.rows()[0])
         told = verified(client, env, said).json()
         assert (told["reward"], told["reward_reason"]) == (1.0, "it was z\\udcff")
 
