@@ -1,5 +1,6 @@
 """The resources server of an environment in one file: `EnvironmentResourcesServer`, and `Environment` itself."""
 
+import asyncio
 import inspect
 import logging
 from collections import defaultdict
@@ -150,7 +151,9 @@ class EnvironmentResourcesServer(SimpleResourcesServer):
         """What a function of the file gave. What it raised is answered as the environment's failure, with its line."""
         try:
             return await result
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a `sys.exit()` in a file is its failure, too
             if isinstance(error, _OTHERS):
                 raise
             own = isinstance(error, EnvironmentFileError)

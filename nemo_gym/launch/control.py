@@ -32,6 +32,11 @@ RESERVED = ("cancel", "pause", "resume", "tune")
 """Operations that are to come; asked for today, they are refused as not available rather than as unknown."""
 _SHARED_ANSWER_SECONDS = 1.0
 _TABLE_SECONDS = 0.25
+_IN_ASYNC = "An `async def` must not work for so long by itself: a plain `def` runs in a thread"
+_IN_C = (
+    "Something keeps its interpreter, in threads too, as a regular expression or other code in C can: "
+    "`nemo_gym.verifiers` has patterns and worker pools with time limits"
+)
 
 
 class Control:
@@ -177,10 +182,8 @@ class Control:
                 write_charge(self._directory, charge)
         rollout = f" for rollout {shown_key(held.rollout)}" if held is not None and held.rollout else ""
         why = f"had its event loop held for {seconds:.0f} s{rollout} {'' if held is None else held.shown}".rstrip()
-        advice = (
-            "An `async def` must not work for so long by itself: a plain `def` runs in a thread; "
-            f"+{SERVER_STUCK_TIMEOUT_S_KEY_NAME}=N allows N seconds."
-        )
+        cause = _IN_C if held is None else _IN_ASYNC
+        advice = f"{cause}; +{SERVER_STUCK_TIMEOUT_S_KEY_NAME}=N allows N seconds."
         self._reviver.restart_held(process, why, advice, is_charged=charge is not None)
 
     def _charge(self, held: Held | None, seconds: float) -> Charge | None:

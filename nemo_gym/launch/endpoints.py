@@ -50,7 +50,11 @@ class ModelEndpoint:
 
     @property
     def is_http(self) -> bool:
-        return self.url.lower().startswith(("http://", "https://"))
+        try:
+            host = urlsplit(self.url).hostname
+        except ValueError:
+            return False
+        return bool(host) and self.url.lower().startswith(("http://", "https://"))
 
     def describe(self) -> str:
         return f"{self.url} (from {', '.join(self.keys)})"

@@ -63,7 +63,7 @@ FAILURE_RULES: Mapping[str, FailureRule] = {
     AGENT_RUN_ERROR_FAILURE_CLASS: FailureRule("agent"),
     ENVIRONMENT_SERVER_FAILURE_CLASS: FailureRule("environment"),
     "transport_unreachable": FailureRule("transport", retried=True),
-    "transport_peer_drop": FailureRule("transport", retried=True),
+    "transport_peer_drop": FailureRule("transport", retried=True, most=2),
     "transport_timeout": FailureRule("transport", retried=True, most=1),
     "transport_local_resource": FailureRule("transport", retried=True),
     "agent_timeout": FailureRule("agent"),

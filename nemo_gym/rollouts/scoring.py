@@ -98,7 +98,10 @@ class ScoredRecords:
         names: dict[str | None, set[str]] = {}
         for index, results in enumerate(sets):
             expected, before = self.coverage.expected, self.coverage.measured
-            measured = self._index(index, results.output, names if zeros.failure_classes or zeros.missing else None)
+            needs_names = bool(zeros.failure_classes or zeros.missing)
+            measured = self._index(
+                index, results.output, names if needs_names else None, has_plan=results.materialized.exists()
+            )
             failures = self._add_unmeasured(index, results, measured, zeros, before)
             asked = self.coverage.expected - expected
             self.books_of_sets.append(Coverage(asked, self.coverage.measured - before, failures))
@@ -130,7 +133,7 @@ class ScoredRecords:
             for opened in files:
                 opened.close()
 
-    def _index(self, file: int, path: Path, names: dict[str | None, set[str]] | None) -> RolloutKeys:
+    def _index(self, file: int, path: Path, names: dict[str | None, set[str]] | None, *, has_plan: bool) -> RolloutKeys:
         measured = RolloutKeys()
         for offset, record in self._read(file, path):
             key = key_of(record)
@@ -138,7 +141,7 @@ class ScoredRecords:
                 names.setdefault(self._group_of(record), set()).update(record)
             if key is None:
                 self._unkeyed.append((file, offset))
-                self.coverage.measured += 1
+                self.coverage.measured += not has_plan  # which rollout of the plan could it be?
                 continue
             self._append(key, file, offset)
             is_new = measured.add(key)

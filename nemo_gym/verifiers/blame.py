@@ -32,15 +32,28 @@ async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable
     return unmeasured(error)
 
 
-async def verdict_unjudged(error: Exception, ordinary: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-    """The fields of a verdict for a response that a judge failed at; `ordinary` asks it about an ordinary one.
+async def verdict_unjudged(
+    error: Exception, ordinary: Callable[[], Awaitable[Any]], again: Callable[[], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    """The fields of a verdict for a response that a judge failed at; `ordinary` asks it about an ordinary one, `again`
+    once more about this one, for those fields.
 
     `error` is a JudgeError. Where it is a refusal, as of what is longer than the judge's context, and the judge does
-    judge the other response, it was this one's doing: reward 0, with the reason. Else `error` is raised again.
+    judge the other response and refuses this one again, it was this one's doing: reward 0, with the reason. Else the
+    error is raised.
     """
-    if getattr(error, "is_refusal", False) and await _ends(ordinary):
-        return {"reward": 0.0, "failure_reason": f"the judge refuses this response: {error}"}
-    raise error
+    if not _is_refusal(error) or not await _ends(ordinary):
+        raise error
+    try:
+        return await again()
+    except Exception as second:
+        if not _is_refusal(second):
+            raise
+    return {"reward": 0.0, "failure_reason": f"the judge refuses this response: {error}"}
+
+
+def _is_refusal(error: Exception) -> bool:
+    return bool(getattr(error, "is_refusal", False))
 
 
 async def _ends(ordinary: Callable[[], Awaitable[Any]]) -> bool:

@@ -152,10 +152,15 @@ class LLMJudgeResourcesServer(SimpleResourcesServer):
         swap = config.check_twice_swap and not is_long
         is_rescued = own_pattern is not None and not is_long and config.check_full_generation_on_fail
         whole = answer if is_rescued else None
-        try:
+
+        async def judged() -> dict[str, Any]:
+            evaluations.clear()
             return {"reward": await self._judged(ask, expected, generated, whole, swap=swap)}
+
+        try:
+            return await judged()
         except JudgeError as error:
-            return await verdict_unjudged(error, partial(self._ask, question, expected, ORDINARY, []))
+            return await verdict_unjudged(error, partial(self._ask, question, expected, ORDINARY, []), judged)
 
     async def _judged(
         self,

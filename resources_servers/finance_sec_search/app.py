@@ -325,10 +325,14 @@ class FinanceAgentResourcesServer(SimpleResourcesServer):
         if (refused := refusal(answer)) is not None:
             return refused.as_fields()
         assert answer is not None
-        try:
+
+        async def graded() -> dict[str, Any]:
             return (await self._grade(body, answer)).as_fields()
+
+        try:
+            return await graded()
         except JudgeError as error:
-            return await verdict_unjudged(error, partial(self._grade, body, ORDINARY))
+            return await verdict_unjudged(error, partial(self._grade, body, ORDINARY), graded)
 
     async def _grade(self, body: FinanceAgentVerifyRequest, answer: str) -> Grade:
         """Raises JudgeError."""

@@ -133,11 +133,16 @@ class LibraryJudgeMathResourcesServer(PassMetricsMixin, SimpleResourcesServer):
         self, question: str, expected: str, boxed: str, evaluations: list[JudgeEvaluation]
     ) -> dict[str, Any]:
         """What the judge says of a box, or would not say."""
-        try:
+
+        async def ask() -> dict[str, Any]:
+            evaluations.clear()
             return {"reward": await self._verify_answer_with_judge(question, expected, boxed, evaluations)}
+
+        try:
+            return await ask()
         except JudgeError as error:
             ordinary = partial(self._verify_answer_with_judge, question, expected, _ORDINARY_BOX, [])
-            return await verdict_unjudged(error, ordinary)
+            return await verdict_unjudged(error, ordinary, ask)
 
     async def _verify_answer_with_library(self, expected: str, text: str, boxed: str) -> Checked:
         r"""What the library says; nothing, where it comes to no end. Raises WorkerError, RowError.

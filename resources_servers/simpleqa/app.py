@@ -90,7 +90,8 @@ class SimpleQAServer(PassMetricsMixin, SimpleResourcesServer):
         except RowError as error:
             own = unmeasured(error)
         except JudgeError as error:
-            own = await verdict_unjudged(error, partial(self._graded, body, ORDINARY))
+            ordinary, again = (partial(self._graded, body, said) for said in (ORDINARY, generation))
+            own = await verdict_unjudged(error, ordinary, again)
         return verdict(SimpleQAVerifyResponse, body, own, extracted_answer=generation)
 
     async def _graded(self, body: SimpleQAVerifyRequest, generation: str) -> dict[str, Any]:

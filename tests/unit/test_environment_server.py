@@ -156,6 +156,24 @@ def test_what_the_verifier_raises_is_the_verifiers_failure_and_names_its_line() 
     assert cause["message"] == f"{__file__}:{line}: `divides` raised ZeroDivisionError: division by zero"
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, BaseException])
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_so_is_what_is_no_exception_to_python(kind: type[BaseException], is_async: bool) -> None:
+    env = Environment("shop", tasks=[{"question": "Buy."}])
+
+    def ends(response: Any) -> float:
+        raise kind("enough")
+
+    async def ends_later(response: Any) -> float:
+        raise kind("enough")
+
+    env.verify(ends_later if is_async else ends)
+    answer = verified(client_of(env), env, "done")
+    cause = json.loads(answer.headers["X-NeMo-Gym-Cause"])
+    assert (answer.status_code, cause["kind"]) == (500, "verifier_error")
+    assert f"raised {kind.__name__}: enough" in cause["message"]
+
+
 def test_of_long_errors_the_log_keeps_the_beginning(caplog: pytest.LogCaptureFixture) -> None:
     env = Environment(tasks=[{"question": "?", "what": "raise"}])
 

@@ -352,13 +352,13 @@ def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, config: dict[str, Any
 @pytest.mark.parametrize("refusal", [400, 413, 422])
 def test_what_a_judge_refuses_is_no_failure_of_the_judge(refusal: int, tmp_path: Path) -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
-    judge = ScriptedJudge(refusal, OTHER)
+    judge = ScriptedJudge(refusal, OTHER, refusal)
     asking = server(tmp_path, judge)
     with TestClient(asking.setup_webserver()) as client:
         record = client.post("/verify", json=request("Oslo")).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge refuses this response" in record["failure_reason"]
-    assert [ORDINARY in prompt for prompt in judge.prompts] == [False, True]
+    assert [ORDINARY in prompt for prompt in judge.prompts] == [False, True, False]
     assert record["judge_evaluations"] == [], "the question about the ordinary one is no part of the record"
 
 

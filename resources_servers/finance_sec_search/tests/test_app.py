@@ -174,11 +174,12 @@ async def test_a_judge_that_fails_is_no_wrong_answer(
 
 async def test_what_a_judge_refuses_is_no_failure_of_the_judge() -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
-    session = Session(server(*[TOO_LONG] * TRIES, response("[[1]]"), **JUDGED))
+    session = Session(server(*[TOO_LONG] * TRIES, response("[[1]]"), *[TOO_LONG] * TRIES, **JUDGED))
     record = (await session.post("/verify", verify_request(submit()))).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge refuses this response" in record["failure_reason"]
-    assert ORDINARY in asked(session.server)[-1]["input"][-1]["content"]
+    is_ordinary = [ORDINARY in each["input"][-1]["content"] for each in asked(session.server)]
+    assert is_ordinary == [False] * TRIES + [True] + [False] * TRIES
 
 
 async def test_a_judge_that_takes_too_long_fails() -> None:

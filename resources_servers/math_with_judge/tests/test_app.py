@@ -337,13 +337,13 @@ def test_a_judge_that_fails_is_no_wrong_answer(
 def test_what_a_judge_refuses_is_no_failure_of_the_judge(refusal: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
     monkeypatch.setattr(math_app, "LIBRARY", "json")
-    judge = ScriptedJudge(refusal, OTHER)
+    judge = ScriptedJudge(refusal, OTHER, refusal)
     asking = new_server(WithoutLibrary, client=judge, **(SETTINGS | {"should_use_judge": True}))
     with TestClient(asking.setup_webserver()) as client:
         record = client.post("/verify", json=asked(FOUR)).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge refuses this response" in record["failure_reason"]
-    assert ["Answer B:\n2+2" in prompt for prompt in judge.prompts] == [True, False]
+    assert ["Answer B:\n2+2" in prompt for prompt in judge.prompts] == [True, False, True]
     assert record["judge_evaluations"] == [], "the question about the ordinary one is no part of the record"
 
 

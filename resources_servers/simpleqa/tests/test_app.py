@@ -197,13 +197,13 @@ def test_a_judge_that_fails_is_no_wrong_answer(
 @pytest.mark.parametrize("refusal", [400, 413, 422])
 def test_what_a_judge_refuses_is_no_failure_of_the_judge(refusal: int) -> None:
     """A model can't have its rollouts masked by writing more than the judge's context holds, say."""
-    judge = ScriptedJudge(refusal, "B")
+    judge = ScriptedJudge(refusal, "B", refusal)
     asking = server(judge)
     with TestClient(asking.setup_webserver()) as client:
         record = client.post("/verify", json=request("Rhine")).json()
     assert (record["reward"], record["mask_sample"], record["failure_kind"]) == (0.0, False, None)
     assert "the judge refuses this response" in record["failure_reason"]
-    assert [ORDINARY in prompt for prompt in judge.prompts] == [False, True]
+    assert [ORDINARY in prompt for prompt in judge.prompts] == [False, True, False]
 
 
 async def test_an_answer_can_not_leave_its_tags(prompt: str) -> None:

@@ -6,10 +6,15 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from nemo_gym.launch.control import Control
+from nemo_gym.launch.fleet import Fleet
 from nemo_gym.launch.held import HeldLimits, HeldWatch
+from nemo_gym.launch.restarts import Reviver
 from nemo_gym.launch.rounds import Rounds
 from nemo_gym.serve.pulse import Held
 from nemo_gym.serve.stages import METRICS, VERIFY
@@ -126,3 +131,24 @@ def test_of_the_dead_nothing_is_kept(run: Run) -> None:
     run.letters[9] = ""
     run.look_at(121.0, 123.0)
     assert run.lost == [] and list(run.tables.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "advice", "is_charged"),
+    [(VERIFYING, "An `async def` must not", True), (None, "as a regular expression", False)],
+)
+def test_whoever_is_ended_is_told_of_with_what_can_be_done(
+    tmp_path: Path, held: Held | None, advice: str, is_charged: bool
+) -> None:
+    """Where nothing is known of it, code in C kept the whole interpreter."""
+    told: list[tuple[Any, ...]] = []
+    process = SimpleNamespace(pid=9, returncode=None, is_remote=False)
+    fleet = SimpleNamespace(supervisor=SimpleNamespace(processes={"shop": process}))
+    restart = lambda *words, is_charged: told.append((*words, is_charged))  # noqa: E731
+    reviver = SimpleNamespace(is_watching=True, restart_held=restart)
+    Control(tmp_path, cast(Fleet, fleet), cast(Reviver, reviver))._end_held(9, 12.0, held)
+    ((ended, why, said, charged),) = told
+    assert ended is process and why.startswith("had its event loop held for 12 s") and charged is is_charged
+    assert advice in said
+    assert said.endswith("+server_stuck_timeout_s=N allows N seconds.")
+    assert (tmp_path / "charged.jsonl").exists() is is_charged

@@ -258,7 +258,7 @@ def test_a_silent_endpoint_is_named_with_its_key() -> None:
         wait_for(url)
 
 
-@pytest.mark.parametrize("url", ["localhost:8000/v1", "s3cret.example", "ftp://a/v1"])
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "s3cret.example", "ftp://a/v1", "http://[::1/v1", "http:///v1"])
 def test_an_address_that_no_client_could_ask_is_told_at_once(url: str) -> None:
     told = f"Not an http(s) address: {url.replace('s3cret', '****')} (from policy.base_url)."
     with pytest.raises(ConfigError, match=re.escape(told)):

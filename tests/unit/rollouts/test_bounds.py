@@ -10,12 +10,13 @@ import orjson
 import pytest
 
 from nemo_gym import server_utils
+from nemo_gym.launch.restarts import DEFAULT_RESTARTS
 from nemo_gym.rollouts import in_flight
 from nemo_gym.rollouts.admission import Admission
 from nemo_gym.rollouts.budget import Budget, DispatchLatencyTracker
 from nemo_gym.rollouts.dispatch import Dispatcher, Retries
 from nemo_gym.rollouts.examples import PrintedFailures
-from nemo_gym.rollouts.failures import describe
+from nemo_gym.rollouts.failures import describe, rule_for
 from nemo_gym.schema.pressure import PRESSURE_HEADER
 from nemo_gym.serve.failures import CAUSE_HEADER, Cause
 from tests.unit.rollouts.fakes import (
@@ -59,11 +60,16 @@ def numbered(count: int) -> list[Row]:
     return [task(f"q{n}", _ng_task_index=n, _ng_rollout_index=0) for n in range(count)]
 
 
+def test_a_rollout_that_ends_its_server_each_time_is_given_up_before_the_server_is() -> None:
+    """One row with a verifier that crashes must not end a run, nor each of its resumptions."""
+    assert (rule_for("transport_peer_drop").most or 0) < DEFAULT_RESTARTS
+
+
 @pytest.mark.parametrize(
     ("failure", "kind", "requests"),
     [
         (behind("transport_unreachable"), "transport_unreachable", 4),
-        (behind("transport_peer_drop"), "transport_peer_drop", 4),
+        (behind("transport_peer_drop"), "transport_peer_drop", 3),
         (behind("transport_local_resource"), "transport_local_resource", 4),
         (behind("transport_timeout", answered=504), "transport_timeout", 2),
         (behind("session_lost"), "session_lost", 4),

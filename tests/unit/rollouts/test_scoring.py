@@ -12,6 +12,8 @@ from nemo_gym.rollout_collection import RolloutAggregationConfig, RolloutAggrega
 from nemo_gym.rollouts import aggregation
 from nemo_gym.rollouts.aggregation import AggregationError
 from nemo_gym.rollouts.errors import NothingMeasuredError, OutputError, RoutingError
+from nemo_gym.rollouts.outputs import ResultSet
+from nemo_gym.rollouts.scoring import ScoredRecords, ZeroOptions
 from tests.unit.rollouts.fakes import (
     FakeClient,
     FakeReply,
@@ -153,6 +155,17 @@ async def test_failures_count_as_zero_where_their_class_is_named(
     shown = capsys.readouterr().out
     assert "missing from the score" not in shown
     assert "Counted with reward 0 although not measured: 1" in shown
+
+
+@pytest.mark.parametrize(("has_plan", "measured"), [(True, 2), (False, 3)])
+def test_a_record_that_names_no_rollout_is_none_of_the_plan(tmp_path: Path, has_plan: bool, measured: int) -> None:
+    """Else it could stand for one that is missing; without a plan there is nothing else to go by."""
+    rows = [{"_ng_task_index": number, "_ng_rollout_index": 0, "reward": 1.0} for number in range(2)]
+    write_jsonl(tmp_path / "out.jsonl", [*rows, {}])
+    if has_plan:
+        write_jsonl(tmp_path / "out_materialized_inputs.jsonl", [*rows, {**rows[0], "_ng_task_index": 2}])
+    records = ScoredRecords([ResultSet(tmp_path / "out.jsonl")], ZeroOptions(), lambda record: None)
+    assert (records.coverage.measured, records.without_indices) == (measured, 1)
 
 
 async def test_other_classes_do_not_count(tmp_path: Path) -> None:

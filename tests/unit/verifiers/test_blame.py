@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 
 from nemo_gym.judge import JudgeError
@@ -54,15 +57,39 @@ def unjudged(*, is_refusal: bool = False, cause: Exception | None = None) -> Jud
     return error
 
 
+def judging(outcome: JudgeError | float) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """What a judge says when it is asked again."""
+
+    async def again() -> dict[str, Any]:
+        if isinstance(outcome, JudgeError):
+            raise outcome
+        return {"reward": outcome}
+
+    return again
+
+
 async def test_the_only_response_that_a_judge_refuses_is_worth_nothing() -> None:
+    refusal = unjudged(is_refusal=True)
     reason = "the judge refuses this response: why"
-    assert await verdict_unjudged(unjudged(is_refusal=True), ends) == {"reward": 0.0, "failure_reason": reason}
+    assert await verdict_unjudged(refusal, ends, judging(refusal)) == {"reward": 0.0, "failure_reason": reason}
+
+
+async def test_a_judge_that_stumbled_once_says_what_it_thinks() -> None:
+    """It may refuse what comes first, whatever that is."""
+    assert await verdict_unjudged(unjudged(is_refusal=True), ends, judging(1.0)) == {"reward": 1.0}
+
+
+async def test_what_fails_otherwise_the_second_time_has_failed() -> None:
+    second = unjudged(cause=TimeoutError())
+    with pytest.raises(JudgeError) as raised:
+        await verdict_unjudged(unjudged(is_refusal=True), ends, judging(second))
+    assert raised.value is second
 
 
 async def test_a_judge_that_judges_nothing_has_failed() -> None:
     error = unjudged(is_refusal=True)
     with pytest.raises(JudgeError) as raised:
-        await verdict_unjudged(error, breaks)
+        await verdict_unjudged(error, breaks, judging(1.0))
     assert raised.value is error
 
 
@@ -74,5 +101,5 @@ async def test_a_judge_that_did_not_refuse_is_not_asked_again(error: JudgeError)
         asked.append(1)
 
     with pytest.raises(JudgeError):
-        await verdict_unjudged(error, ordinary)
+        await verdict_unjudged(error, ordinary, judging(1.0))
     assert asked == []
