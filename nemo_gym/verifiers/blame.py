@@ -32,27 +32,30 @@ async def verdict_without_end(error: Exception, ordinary: Callable[[], Awaitable
     return unmeasured(error)
 
 
-async def verdict_unjudged(
-    error: Exception, ordinary: Callable[[], Awaitable[Any]], again: Callable[[], Awaitable[dict[str, Any]]]
+async def verdict_of_judge(
+    ask: Callable[[], Awaitable[dict[str, Any]]], ordinary: Callable[[], Awaitable[Any]]
 ) -> dict[str, Any]:
-    """The fields of a verdict for a response that a judge failed at; `ordinary` asks it about an ordinary one, `again`
-    once more about this one, for those fields.
+    """The fields of a verdict that `ask` gets from a judge; `ordinary` asks it the same about an ordinary response.
 
-    `error` is a JudgeError. Where it is a refusal, as of what is longer than the judge's context, and the judge does
-    judge the other response and refuses this one again, it was this one's doing: reward 0, with the reason. Else the
-    error is raised.
+    Where the judge refuses the response, as it does what is longer than its context, twice, and in between judges the
+    other one, it was the response's doing: reward 0, with the reason. Else what `ask` raises is raised.
     """
-    if not _is_refusal(error) or not await _ends(ordinary):
-        raise error
     try:
-        return await again()
-    except Exception as second:
-        if not _is_refusal(second):
+        return await ask()
+    except Exception as error:
+        if not _is_refusal(error) or not await _ends(ordinary):
             raise
-    return {"reward": 0.0, "failure_reason": f"the judge refuses this response: {error}"}
+        reason = f"the judge refuses this response: {error}"
+    try:
+        return await ask()
+    except Exception as error:
+        if not _is_refusal(error):
+            raise
+    return {"reward": 0.0, "failure_reason": reason}
 
 
 def _is_refusal(error: Exception) -> bool:
+    """Of a JudgeError."""
     return bool(getattr(error, "is_refusal", False))
 
 

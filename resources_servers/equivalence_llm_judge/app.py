@@ -17,7 +17,7 @@ from nemo_gym.base_resources_server import (
 )
 from nemo_gym.judge import JudgeError, call_judge
 from nemo_gym.verifier_fixture import VerifierFixture
-from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged, verdict_without_end
+from nemo_gym.verifiers.blame import ORDINARY, verdict_of_judge, verdict_without_end
 from nemo_gym.verifiers.judges import Judge, JudgeEvaluation, JudgeSettings, issues_of, template_at
 from nemo_gym.verifiers.judging import (
     BothWays,
@@ -157,10 +157,7 @@ class LLMJudgeResourcesServer(SimpleResourcesServer):
             evaluations.clear()
             return {"reward": await self._judged(ask, expected, generated, whole, swap=swap)}
 
-        try:
-            return await judged()
-        except JudgeError as error:
-            return await verdict_unjudged(error, partial(self._ask, question, expected, ORDINARY, []), judged)
+        return await verdict_of_judge(judged, partial(self._ask, question, expected, ORDINARY, []))
 
     async def _judged(
         self,

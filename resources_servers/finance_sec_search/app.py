@@ -25,10 +25,10 @@ from nemo_gym.base_resources_server import (
     SessionStore,
     SimpleResourcesServer,
 )
-from nemo_gym.judge import JudgeError, call_judge, reraise_judge_errors
+from nemo_gym.judge import call_judge, reraise_judge_errors
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import SESSION_ID_KEY
-from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged
+from nemo_gym.verifiers.blame import ORDINARY, verdict_of_judge
 from nemo_gym.verifiers.judges import Judge, JudgeSettings
 from nemo_gym.verifiers.response_text import last_user_text
 from nemo_gym.verifiers.verdicts import verdict
@@ -329,10 +329,7 @@ class FinanceAgentResourcesServer(SimpleResourcesServer):
         async def graded() -> dict[str, Any]:
             return (await self._grade(body, answer)).as_fields()
 
-        try:
-            return await graded()
-        except JudgeError as error:
-            return await verdict_unjudged(error, partial(self._grade, body, ORDINARY), graded)
+        return await verdict_of_judge(graded, partial(self._grade, body, ORDINARY))
 
     async def _grade(self, body: FinanceAgentVerifyRequest, answer: str) -> Grade:
         """Raises JudgeError."""

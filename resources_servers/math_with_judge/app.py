@@ -17,7 +17,7 @@ from nemo_gym.base_resources_server import (
     SimpleResourcesServer,
 )
 from nemo_gym.judge import JudgeError, call_judge
-from nemo_gym.verifiers.blame import verdict_unjudged
+from nemo_gym.verifiers.blame import verdict_of_judge
 from nemo_gym.verifiers.extraction import last_box as _extract_last_boxed_answer
 from nemo_gym.verifiers.judges import Judge, JudgeEvaluation, JudgeSettings, template_at
 from nemo_gym.verifiers.judging import Position, Verdict, ask_both_ways, delimited, escape_labels, fill
@@ -138,11 +138,9 @@ class LibraryJudgeMathResourcesServer(PassMetricsMixin, SimpleResourcesServer):
             evaluations.clear()
             return {"reward": await self._verify_answer_with_judge(question, expected, boxed, evaluations)}
 
-        try:
-            return await ask()
-        except JudgeError as error:
-            ordinary = partial(self._verify_answer_with_judge, question, expected, _ORDINARY_BOX, [])
-            return await verdict_unjudged(error, ordinary, ask)
+        return await verdict_of_judge(
+            ask, partial(self._verify_answer_with_judge, question, expected, _ORDINARY_BOX, [])
+        )
 
     async def _verify_answer_with_library(self, expected: str, text: str, boxed: str) -> Checked:
         r"""What the library says; nothing, where it comes to no end. Raises WorkerError, RowError.

@@ -17,7 +17,7 @@ from nemo_gym.base_resources_server import (
 from nemo_gym.judge import JudgeError, call_judge
 from nemo_gym.openai_utils import NeMoGymChatCompletionCreateParamsNonStreaming, NeMoGymResponse
 from nemo_gym.prompt import PromptConfig, load_prompt_config
-from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged
+from nemo_gym.verifiers.blame import ORDINARY, verdict_of_judge
 from nemo_gym.verifiers.judges import Judge, JudgeSettings
 from nemo_gym.verifiers.judging import delimited, fill, read_grade
 from nemo_gym.verifiers.metrics import PassMetricsMixin, f1_scores, flat
@@ -86,12 +86,9 @@ class SimpleQAServer(PassMetricsMixin, SimpleResourcesServer):
     async def verify(self, body: SimpleQAVerifyRequest) -> SimpleQAVerifyResponse:  # type: ignore[override]
         generation = extract_text_from_response(body.response)
         try:
-            own = await self._graded(body, generation)
+            own = await verdict_of_judge(*(partial(self._graded, body, said) for said in (generation, ORDINARY)))
         except RowError as error:
             own = unmeasured(error)
-        except JudgeError as error:
-            ordinary, again = (partial(self._graded, body, said) for said in (ORDINARY, generation))
-            own = await verdict_unjudged(error, ordinary, again)
         return verdict(SimpleQAVerifyResponse, body, own, extracted_answer=generation)
 
     async def _graded(self, body: SimpleQAVerifyRequest, generation: str) -> dict[str, Any]:

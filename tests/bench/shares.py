@@ -14,7 +14,7 @@ WIDTH = 32
 
 
 def shares(root: Path, *, quick: bool) -> list[Figure]:
-    """Of `single-shared` with 32 in flight. Counting costs a few per cent, so no times are told."""
+    """Of `single-shared` with 32 in flight. Counting takes time itself, so no times are told."""
     with tempfile.TemporaryDirectory() as folder, MockProvider("\\boxed{A}") as mock:
         scratch = Path(folder)
         prompts, samples = scratch / "prompts.jsonl", scratch / "samples"

@@ -1,4 +1,4 @@
-"""Put first on PYTHONPATH: every process that is forked from here counts, each ms of CPU, what part of it is at work.
+"""Put first on PYTHONPATH: each process forked from here counts what part of it is at work, by ticks of its CPU time.
 
 Written now and then to `$GYM_SAMPLES/<pid>.json`, a count by part. A part is the first of `PARTS` that a file of the
 stack belongs to, from the innermost frame outwards, so that C code counts for whoever called it.
@@ -27,6 +27,7 @@ PARTS = {
 }
 OTHER = "what else"
 EVERY_SECONDS = 0.001
+"""The kernel's own tick may be longer."""
 WRITTEN_EVERY = 50
 
 counts: Counter[str] = Counter()

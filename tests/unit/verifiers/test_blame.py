@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nemo_gym.judge import JudgeError
-from nemo_gym.verifiers.blame import ORDINARY, verdict_unjudged, verdict_without_end
+from nemo_gym.verifiers.blame import ORDINARY, verdict_of_judge, verdict_without_end
 from nemo_gym.verifiers.patterns import PatternTimeoutError, matching
 from nemo_gym.verifiers.verdicts import RowError
 from nemo_gym.verifiers.worker_pool import WorkerCrashError, WorkerError, WorkerPoolFullError, WorkerTimeoutError
@@ -57,49 +57,56 @@ def unjudged(*, is_refusal: bool = False, cause: Exception | None = None) -> Jud
     return error
 
 
-def judging(outcome: JudgeError | float) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """What a judge says when it is asked again."""
+def judging(*outcomes: JudgeError | float) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """What a judge says each time it is asked."""
+    left = list(outcomes)
 
-    async def again() -> dict[str, Any]:
+    async def ask() -> dict[str, Any]:
+        outcome = left.pop(0)
         if isinstance(outcome, JudgeError):
             raise outcome
         return {"reward": outcome}
 
-    return again
+    return ask
 
 
 async def test_the_only_response_that_a_judge_refuses_is_worth_nothing() -> None:
     refusal = unjudged(is_refusal=True)
     reason = "the judge refuses this response: why"
-    assert await verdict_unjudged(refusal, ends, judging(refusal)) == {"reward": 0.0, "failure_reason": reason}
+    assert await verdict_of_judge(judging(refusal, refusal), ends) == {"reward": 0.0, "failure_reason": reason}
 
 
 async def test_a_judge_that_stumbled_once_says_what_it_thinks() -> None:
     """It may refuse what comes first, whatever that is."""
-    assert await verdict_unjudged(unjudged(is_refusal=True), ends, judging(1.0)) == {"reward": 1.0}
+    assert await verdict_of_judge(judging(unjudged(is_refusal=True), 1.0), ends) == {"reward": 1.0}
 
 
 async def test_what_fails_otherwise_the_second_time_has_failed() -> None:
     second = unjudged(cause=TimeoutError())
     with pytest.raises(JudgeError) as raised:
-        await verdict_unjudged(unjudged(is_refusal=True), ends, judging(second))
+        await verdict_of_judge(judging(unjudged(is_refusal=True), second), ends)
     assert raised.value is second
 
 
 async def test_a_judge_that_judges_nothing_has_failed() -> None:
     error = unjudged(is_refusal=True)
     with pytest.raises(JudgeError) as raised:
-        await verdict_unjudged(error, breaks, judging(1.0))
+        await verdict_of_judge(judging(error, 1.0), breaks)
     assert raised.value is error
 
 
-@pytest.mark.parametrize("error", [unjudged(), unjudged(cause=TimeoutError())], ids=["no verdict", "no answer"])
-async def test_a_judge_that_did_not_refuse_is_not_asked_again(error: JudgeError) -> None:
+@pytest.mark.parametrize(
+    "outcome", [1.0, unjudged(), unjudged(cause=TimeoutError())], ids=["verdict", "no verdict", "no answer"]
+)
+async def test_a_judge_that_did_not_refuse_is_not_asked_again(outcome: JudgeError | float) -> None:
     asked: list[int] = []
 
     async def ordinary() -> None:
         asked.append(1)
 
-    with pytest.raises(JudgeError):
-        await verdict_unjudged(error, ordinary, judging(1.0))
+    if isinstance(outcome, JudgeError):
+        with pytest.raises(JudgeError):
+            await verdict_of_judge(judging(outcome), ordinary)
+    else:
+        assert await verdict_of_judge(judging(outcome), ordinary) == {"reward": outcome}
     assert asked == []
